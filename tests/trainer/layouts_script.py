@@ -15,24 +15,9 @@ import torch  # before the forks
 from syntony.collectives.bootstrap.launch import run_ranks
 from syntony.trainer.config import Config, load
 from syntony.trainer.run.loop import train
+from tests.trainer.small_model import SMALL
 
-TOML = """
-[model]
-blocks = 2
-width = 32
-heads = 2
-context = 16
-hidden = 64
-[data]
-source = "{text}"
-rows = 2
-microbatches = 4
-[optimizer]
-lr = 0.01
-warmup = 2
-clip_norm = 1.0
-[overlap]
-profile = 0
+TOML = f"""{SMALL}
 [run]
 steps = 4
 every = 100

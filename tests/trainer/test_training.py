@@ -19,7 +19,7 @@ from tests.trainer.layouts_script import LAYOUTS
 
 SAMPLE = (
     "one", "optimistic, held out", "zero2, recompute", "zero3, optimistic", "dear, held out", "resumed elsewhere",
-    "experts", "experts, resumed to move", "off, one", "off, dear",
+    "experts", "experts, resumed to move", "experts, resumed", "off, one", "off, dear",
 )  # fmt: skip
 """One layout of each kind; who resumes comes after whom it resumes."""
 

@@ -1,7 +1,4 @@
-"""Trains a small model, kills ranks on the way, prints JSON per case: its name, the weights' sha256, and what was said.
-
-Arguments: text, folder, JSON: [[name, settings, kills, restarts], ..]; a kill: [rank, step, ops of that step].
-"""
+"""Trains a small model, kills ranks on the way; prints JSON per case: name, the weights' sha256, what was said."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import io
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import torch  # before the forks
@@ -21,23 +17,9 @@ from syntony.trainer.config import Config, load
 from syntony.trainer.elastic.copies import Copies
 from syntony.trainer.elastic.door import own_door
 from syntony.trainer.run.loop import train
+from tests.trainer.small_model import SMALL
 
-TOML = """
-[model]
-blocks = 2
-width = 32
-heads = 2
-context = 16
-hidden = 64
-[data]
-source = "{text}"
-rows = 2
-microbatches = 4
-[optimizer]
-lr = 0.01
-warmup = 2
-[overlap]
-profile = 0
+TOML = f"""{SMALL}
 [run]
 steps = 6
 every = 1
@@ -84,9 +66,9 @@ def case(config: Config, kills: list[list[int]], restarts: int, into: Path) -> N
     run_ranks(config.world, work, 60.0, Replacing(restarts, lambda _: work(None, config.elastic.door)))
 
 
-def main() -> None:
-    text, folder, cases = sys.argv[1:]
-    toml, said = Path(folder) / "small.toml", Path(folder) / "said"
+def main(text: str, folder: Path, cases: str) -> None:
+    """`cases`: JSON, [[name, settings, kills, restarts], ..]; a kill: [rank, step, ops of that step]."""
+    toml, said = folder / "small.toml", folder / "said"
     toml.write_text(TOML.format(text=text))
     torch.set_num_threads(1)
     for name, settings, kills, restarts in json.loads(cases):
@@ -94,7 +76,3 @@ def main() -> None:
         case(load(toml, [*settings, *door]), kills, restarts, said)
         lines = said.read_text().splitlines()
         print(json.dumps([name, lines[-1].split()[-1], lines]), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from tests.collectives.running import run_python
+from tests.forked import run
 
 pytest.importorskip("torch.distributed")
+
+from tests.trainer.elastic import going_on_script
 
 ZERO = ["parallel.dp=4", "parallel.zero=3"]
 HYBRID = ["parallel.dp=4", "parallel.zero=2", "parallel.replicas=2"]
@@ -39,7 +42,7 @@ MORE = [
 
 def ended(cases: list[Any], folder: Path) -> dict[str, tuple[str, list[str]]]:
     text = shutil.copy(typing.__file__, folder / "text.py")
-    done = run_python("-m", "tests.trainer.elastic.going_on_script", text, folder, json.dumps(cases), timeout=280)
+    done = run(going_on_script.main, text, folder, json.dumps(cases), timeout=280, torch=True)
     found = {name: (digest, lines) for name, digest, lines in map(json.loads, done.stdout.splitlines())}
     assert len(found) == len(cases), f"{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return found

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.run.rank import Rank
-from syntony.trainer.state.runs import Runs, runs_of, within
+from syntony.trainer.state.runs import Runs, joined, runs_of, within
 
 
 class Block(NamedTuple):
@@ -50,8 +50,11 @@ class Part(NamedTuple):
 
     def runs(self, label: str, kind: str) -> Runs:
         """What this rank needs of a weight (kind ""), or of what the optimizer remembers of it."""
-        (block,) = (block for block in self.cut if block.label == label)
-        return within(block.runs, self.spans if kind else self.held)
+        return within(self.places(label), self.spans if kind else self.held)
+
+    def places(self, label: str) -> Runs:
+        """Where a weight's elements lie in the flat buffer: in a block for each where experts lie one by one."""
+        return joined([block.runs for block in self.cut if block.label == label])
 
 
 def cut_of(sharded: ShardedLayer) -> Cut:

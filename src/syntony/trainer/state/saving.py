@@ -124,13 +124,13 @@ class Saving:
         kinds = ["", *next((kinds for _, kinds in words if kinds), [])]
         parts: list[tuple[int, Part]] = [(number, part) for number, (parts, _) in enumerate(words) for part in parts]
         of_label: dict[str, list[tuple[int, Part]]] = {}
+        shapes = {block.label: block.shape for _, part in parts for block in part.cut}
         for number, part in parts:
-            for block in part.cut:
-                of_label.setdefault(block.label, []).append((number, part))
+            for label in {block.label for block in part.cut}:
+                of_label.setdefault(label, []).append((number, part))
         given = np.zeros(len(words), np.int64)
         for label, holders in sorted(of_label.items()):
-            blocks = [next(block for block in part.cut if block.label == label) for _, part in holders]
-            runs = [within(block.runs, part.spans) for block, (_, part) in zip(blocks, holders, strict=True)]
+            runs = [within(part.places(label), part.spans) for _, part in holders]
             edges = edges_of(runs)
             owners = np.array([number for number, _ in holders])
             having = np.array([has(each, edges) for each in runs])
@@ -146,9 +146,9 @@ class Saving:
                     values = torch.cat([self._copy(sharded, kind, at, size) for at, size in places])
                     name = f"{label}.{kind}" if kind else label
                     at = 0
-                    for box in boxes(blocks[0].shape, spans(edges, which)):
+                    for box in boxes(shapes[label], spans(edges, which)):
                         size = int(np.prod(box[1]))
-                        yield _Chunk(name, blocks[0].shape, box, values[at : at + size].view(box[1]))
+                        yield _Chunk(name, shapes[label], box, values[at : at + size].view(box[1]))
                         at += size
 
     def _copy(self, sharded: ShardedLayer, kind: str, at: int, size: int) -> Tensor:
