@@ -62,7 +62,14 @@ ROOMS = {
     ),
     "view": _room("pages in a real browser", "view", "pages"),
     "cuda": _room("Programs on GPUs", "cuda", "one_gpu"),
-    "lab": Room("emulated networks (as root)", {"sim_vs_lab": "sim_vs_lab.table", "in_network": "in_network.table"}),
+    "lab": Room(
+        "emulated networks (as root)",
+        {
+            "sim_vs_lab": "sim_vs_lab.table",
+            "irregular": "sim_vs_lab.synthesized",
+            "in_network": "in_network.table",
+        },
+    ),
 }
 
 

@@ -95,7 +95,10 @@ def _buffers(job: Job, rank: int, ranks: int) -> tuple[Floats, Floats, Floats]:
     place = np.arange(count, dtype=np.float32) % 251
     if job.collective == "all_reduce":
         return place * (rank + 1), np.empty_like(place), place * (ranks * (ranks + 1) // 2)
-    part = count // ranks  # all_to_all: element i of rank r is i + r, so part s of the output is part `rank` of rank s
+    part = count // ranks
+    if job.collective == "all_gather":  # element i of rank r is i + r
+        return place[:part] + rank, np.empty_like(place), np.concatenate([place[:part] + r for r in range(ranks)])
+    # all_to_all: element i of rank r is i + r, so part s of the output is part `rank` of rank s
     mine = place[rank * part : (rank + 1) * part]
     return place + rank, np.empty_like(place), np.concatenate([mine + sender for sender in range(ranks)])
 
