@@ -304,8 +304,15 @@ void Group::look_for_late(Clock::time_point now) {
     moves_seen_ = moves_;
     stalled_since_ = now;
   }
-  const bool first = last_inquiry_ < stalled_since_;
-  if (stalled && now - (first ? stalled_since_ : last_inquiry_) >= (first ? kFirstInquiry : kInquiryInterval)) {
+  // What has begun since the last inquiry is asked about soon; who had not begun it by then tells when it does. Slices
+  // of a slow wire are further apart than that: asking after each would take a part of the wire.
+  bool asked = true;
+  for (const Level& level : levels_) {
+    for (const std::unique_ptr<Operation>& operation : level.running) {
+      asked = asked && operation->lifetime.created <= last_inquiry_;
+    }
+  }
+  if (stalled && now - stalled_since_ >= kFirstInquiry && (!asked || now - last_inquiry_ >= kInquiryInterval)) {
     last_inquiry_ = now;
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }

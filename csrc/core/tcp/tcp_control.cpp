@@ -113,7 +113,7 @@ void TcpControl::inquire() {
   ++epoch_;
   epoch_began_ = now;
   ask(nullptr);
-  flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
+  if (relays_) flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
 }
 
 void TcpControl::ask(const Edge* except) {
@@ -316,14 +316,14 @@ bool TcpControl::take_inquiry(Edge& edge, std::span<const std::byte> body) {
   std::array<std::uint64_t, kPriorities> ours{};
   for (const Descriptor& started : started_) ours[index_of(started.priority)] = started.sequence;
   for (std::size_t i = 0; i < kPriorities; ++i) curious_ |= inquiry.at(1 + i) > ours[i];
-  if (inquiry.front() <= epoch_) {
+  if (!relays_ || inquiry.front() <= epoch_) {
     send(edge, Kind::status, identity_.rank, own_status());
     return true;
   }
   epoch_ = inquiry.front();
   epoch_began_ = Clock::now();
   flood(Kind::status, identity_.rank, own_status());
-  if (relays_) ask(&edge);
+  ask(&edge);
   return true;
 }
 

@@ -11,7 +11,7 @@ Root only. Exit code 1 when a cell's simulated time is off by more than 12 % or 
 
 from __future__ import annotations
 
-import argparse
+import argparse, os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -38,9 +38,9 @@ from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.topology import Topology
 
-RATE = DEFAULT_RATE / 4
+RATE = DEFAULT_RATE / 4 * int(os.environ.get('XR','1'))
 """Bytes/s of the fastest wire: 50 Mbit/s, so that two cores hold eight hosts."""
-SIZE = 120 << 15
+SIZE = (120 << 15) * int(os.environ.get('XS','1'))
 """Bytes, which 4, 5, 6 and 8 ranks divide."""
 COLLECTIVES = ("all_reduce", "all_gather", "all_to_all")
 ITERATIONS = 3
