@@ -29,10 +29,26 @@ void TcpFlow::open(UniqueFd socket) {
   readable_ = writable_ = true;
 }
 
-void TcpFlow::push(const FramePrefix& credit) { outbox_.push_back({.prefix = credit, .header = {}}); }
+template <typename Passes>
+void TcpFlow::insert(const Outgoing& outgoing, const Passes& passes) {
+  const std::size_t begun = first_ + (written_ > 0 ? 1 : 0);
+  std::size_t place = outbox_.size();
+  while (place > begun && passes(outbox_[place - 1])) --place;
+  outbox_.insert(outbox_.begin() + static_cast<std::ptrdiff_t>(place), outgoing);
+}
+
+void TcpFlow::push(const FramePrefix& credit) {
+  insert({.prefix = credit, .header = {}},
+         [](const Outgoing& other) { return other.prefix.kind == FramePrefix::kData; });
+}
 
 void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload) {
-  outbox_.push_back({prefix, header, payload});
+  if (ends_.size() <= prefix.channel) ends_.resize(prefix.channel + 1);
+  const std::uint64_t turn = std::max(turn_, ends_[prefix.channel]);
+  ends_[prefix.channel] = turn + header.length;
+  insert({prefix, header, payload, turn}, [&](const Outgoing& other) {
+    return other.prefix.kind == FramePrefix::kData && other.prefix.window == prefix.window && other.turn > turn;
+  });
 }
 
 std::size_t TcpFlow::unsent_frames() const {
@@ -81,7 +97,11 @@ TcpFlow::Outcome TcpFlow::write() {
 
 void TcpFlow::advance(std::size_t bytes) {
   written_ += bytes;
-  while (first_ < outbox_.size() && written_ >= outbox_[first_].bytes()) written_ -= outbox_[first_++].bytes();
+  while (first_ < outbox_.size() && written_ > 0) {
+    turn_ = std::max(turn_, outbox_[first_].turn);
+    if (written_ < outbox_[first_].bytes()) break;
+    written_ -= outbox_[first_++].bytes();
+  }
   if (first_ == outbox_.size()) {
     outbox_.clear();
     first_ = 0;

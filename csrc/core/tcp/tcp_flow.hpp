@@ -4,6 +4,15 @@
 //   writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  from where they lie, no copy
 //   reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
 //                                                                                     heads and the odd short payload
+//
+// What waits here is sent in turns. A lane that finds four free slots fills them at once; first come, first served, the
+// one frame that another rank passes on would wait behind all four:
+//
+//   committed   a0 a1 a2 a3 b0 b1          by channels a and b of one operation
+//   sent        a0 b0 a1 b1 a2 a3          start-time fair queueing (Goyal et al., SIGCOMM 1996), by bytes
+//
+// Operations do not take turns: whose frames came first, goes first. Credits go before all frames, since somebody may
+// wait for them to send. The kernel is given no more than it needs to keep the wire busy (tune_data_socket).
 #pragma once
 
 #include <array>
@@ -52,6 +61,7 @@ class TcpFlow {
     FramePrefix prefix;
     FrameHeader header;
     const std::byte* payload = nullptr;
+    std::uint64_t turn = 0;  // bytes that its channel, and so every other one, may have sent before it
 
     [[nodiscard]] std::size_t head_bytes() const {
       return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);
@@ -60,6 +70,9 @@ class TcpFlow {
   };
   static_assert(offsetof(Outgoing, header) == sizeof(FramePrefix), "prefix and header are written as one piece");
 
+  /// Before which of the entries that nothing is written of. `passes` says whom it may overtake.
+  template <typename Passes>
+  void insert(const Outgoing& outgoing, const Passes& passes);
   /// Drops `bytes` written bytes from the front of the outbox.
   void advance(std::size_t bytes);
   [[nodiscard]] bool parse(FrameSink& sink);
@@ -75,6 +88,8 @@ class TcpFlow {
   std::vector<Outgoing> outbox_;  // entries before first_ are written
   std::size_t first_ = 0;
   std::size_t written_ = 0;  // bytes of entry first_
+  std::uint64_t turn_ = 0;   // of the frame that was begun last
+  std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
 
   std::array<std::byte, 4096> aside_{};  // unparsed bytes: [begin_, end_)
   std::size_t begin_ = 0;
