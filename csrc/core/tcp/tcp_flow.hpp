@@ -61,7 +61,7 @@ class TcpFlow {
     FramePrefix prefix;
     FrameHeader header;
     const std::byte* payload = nullptr;
-    std::uint64_t turn = 0;  // bytes that its channel, and so every other one, may have sent before it
+    std::uint64_t turn = 0;  // of a frame: the bytes that each channel may send before it
 
     [[nodiscard]] std::size_t head_bytes() const {
       return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);
@@ -70,7 +70,7 @@ class TcpFlow {
   };
   static_assert(offsetof(Outgoing, header) == sizeof(FramePrefix), "prefix and header are written as one piece");
 
-  /// Before which of the entries that nothing is written of. `passes` says whom it may overtake.
+  /// Queues it before the last entries, those that it `passes`, but behind what is written in part.
   template <typename Passes>
   void insert(const Outgoing& outgoing, const Passes& passes);
   /// Drops `bytes` written bytes from the front of the outbox.
@@ -87,8 +87,8 @@ class TcpFlow {
 
   std::vector<Outgoing> outbox_;  // entries before first_ are written
   std::size_t first_ = 0;
-  std::size_t written_ = 0;  // bytes of entry first_
-  std::uint64_t turn_ = 0;   // of the frame that was begun last
+  std::size_t written_ = 0;          // bytes of entry first_
+  std::uint64_t turn_ = 0;           // of the frame that was begun last
   std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
 
   std::array<std::byte, 4096> aside_{};  // unparsed bytes: [begin_, end_)

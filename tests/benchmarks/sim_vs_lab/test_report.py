@@ -53,12 +53,16 @@ def test_a_fabric_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
     )
 
 
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all"])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "all_to_all"])
 def test_ranks_expect_what_numpy_says(collective: str) -> None:
     ranks, size = 4, 4096
     buffers = [_buffers(Job("", collective, size, 1), rank, ranks) for rank in range(ranks)]
     inputs = np.stack([source for source, _, _ in buffers])
     for rank, (_, output, expected) in enumerate(buffers):
-        right = inputs.sum(axis=0) if collective == "all_reduce" else inputs.reshape(ranks, ranks, -1)[:, rank].ravel()
+        right = {
+            "all_reduce": lambda: inputs.sum(axis=0),
+            "all_gather": lambda: inputs.ravel(),
+            "all_to_all": lambda rank=rank: inputs.reshape(ranks, ranks, -1)[:, rank].ravel(),
+        }[collective]()
         assert np.array_equal(expected, right)
         assert output.nbytes == size

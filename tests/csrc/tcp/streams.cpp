@@ -386,13 +386,68 @@ void launched_first(std::uint64_t) {
   });
 }
 
-constexpr std::array kStreamTests{Test{"streams", streams},
-                                  Test{"flow_control", flow_control},
-                                  Test{"quiet", quiet},
-                                  Test{"asleep", asleep},
-                                  Test{"filled_room", filled_room},
-                                  Test{"launched_first", launched_first},
-                                  Test{"unknown_streams", unknown_streams}};
+/// What waits for the kernel is sent in turns: channels of an operation by bytes, operations one after another, credits
+/// first. Nothing overtakes what the kernel has a part of.
+void turns(std::uint64_t) {
+  constexpr std::uint32_t kLength = 40;
+  constexpr std::uint32_t kBegun = 8 << 20;  // more than the kernel takes
+  const std::vector<std::byte> payload(kBegun);
+  auto [near, far] = connected();
+  TcpFlow flow;
+  const auto push = [&](std::uint32_t channel, std::uint32_t window, std::uint64_t number, std::uint32_t length) {
+    FrameHeader header;
+    header.length = length;
+    flow.push({.number = number, .window = window, .channel = channel}, header, payload.data());
+  };
+  flow.open(std::move(far));
+  push(9, 0, 0, kBegun);
+  require(flow.write() == TcpFlow::Outcome::moved && flow.unsent_frames() == 1, "a part of the first frame");
+  for (std::uint64_t number = 0; number < 4; ++number) push(0, 0, number, kLength);
+  for (std::uint64_t number = 0; number < 2; ++number) push(1, 0, number, 2 * kLength);
+  push(1, 1, 7, kLength);
+  push(2, 0, 0, kLength);  // behind another operation's
+  for (std::uint64_t number = 0; number < 2; ++number) {
+    flow.push({.kind = FramePrefix::kCredit, .number = number, .window = 0, .channel = 5});
+  }
+
+  std::vector<std::byte> bytes;
+  std::array<std::byte, 1 << 16> piece;
+  while (flow.unsent_entries() > 0) {
+    flow.became_ready(EPOLLOUT);
+    (void)flow.write();
+    while (readable(near.get(), milliseconds(0))) {
+      const ssize_t n = ::recv(near.get(), piece.data(), piece.size(), MSG_DONTWAIT);
+      require(n > 0, "received");
+      bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
+    }
+  }
+  flow.shut();
+  for (ssize_t n = 1; n > 0;) {
+    n = ::recv(near.get(), piece.data(), piece.size(), 0);
+    if (n > 0) bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
+  }
+
+  using Sent = std::array<std::uint64_t, 3>;  // channel, window, number
+  std::vector<Sent> sent;
+  for (std::size_t at = 0; at < bytes.size();) {
+    FramePrefix prefix;
+    FrameHeader header;
+    std::memcpy(&prefix, bytes.data() + at, sizeof(prefix));
+    at += sizeof(prefix);
+    sent.push_back({prefix.channel, prefix.window, prefix.number});
+    if (prefix.kind == FramePrefix::kCredit) continue;
+    std::memcpy(&header, bytes.data() + at, sizeof(header));
+    at += sizeof(header) + header.length;
+  }
+  const std::vector<Sent> expected{{9, 0, 0}, {5, 0, 0}, {5, 0, 1}, {0, 0, 0}, {1, 0, 0}, {0, 0, 1},
+                                   {0, 0, 2}, {1, 0, 1}, {0, 0, 3}, {1, 1, 7}, {2, 0, 0}};
+  require(sent == expected, "in turns");
+}
+
+constexpr std::array kStreamTests{
+    Test{"streams", streams}, Test{"flow_control", flow_control},      Test{"quiet", quiet},
+    Test{"asleep", asleep},   Test{"filled_room", filled_room},        Test{"launched_first", launched_first},
+    Test{"turns", turns},     Test{"unknown_streams", unknown_streams}};
 
 }  // namespace
 

@@ -50,7 +50,7 @@ void size_buffers(int socket, const TcpOptions& options) {
 
 void tune_data_socket(int socket, const TcpOptions& options) {
   // Bytes that wait in the kernel for the wire: what is there keeps its place in the queue, credits included.
-  constexpr int kUnsent = 128 * 1024;
+  constexpr int kUnsent = 64 * 1024;
   tune(socket, options.keepalive);
   set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsent, "TCP_NOTSENT_LOWAT");
   size_buffers(socket, options);

@@ -75,8 +75,9 @@ def sockets_of(spec: LabSpec) -> Sockets:
     """The links of `network_of` that the bytes of every socket cross.
 
     The higher rank dials, as it does where both begin at once (csrc/core/tcp/meeting/tcp_meeting.hpp): socket k the
-    lower one's k-th address, from the address that its route says; the lower one's bytes go to that. Ranks of one host
-    share memory.
+    lower one's k-th address, from the address that its route says; the lower one's bytes go to that. Sockets on one way
+    are one here: a stream gets no more of it by having two, since streams of a pair take turns
+    (csrc/core/tcp/tcp_flow.hpp). Ranks of one host share memory.
     """
     routes = {(route.machine, route.destination): route for route in routes_of(spec)}
     ranks = spec.topology.ranks
@@ -94,7 +95,7 @@ def sockets_of(spec: LabSpec) -> Sockets:
                 there.append((_up(high), *_walk(spec, routes, one, address), _down(low)))
                 answers = routes[one.id, address].source
                 back.append((_up(low), *_walk(spec, routes, other, answers), _down(high)))
-            ways[high, low], ways[low, high] = tuple(there), tuple(back)
+            ways[high, low], ways[low, high] = tuple(dict.fromkeys(there)), tuple(dict.fromkeys(back))
     return Sockets(ways)
 
 
