@@ -1,6 +1,7 @@
 """Ten networks of four to eight hosts that are not regular; the lab holds them on two cores.
 
-Wires have unequal rates, hosts forward or share a NIC, leaves have thin uplinks. A lab's route between two addresses is one shortest path, so none has cables that only a second path would use.
+Wires have unequal rates, hosts forward or share a NIC, leaves have thin uplinks. A lab's route between two addresses is
+one shortest path, so none has cables that only a second path would use.
 """
 
 from __future__ import annotations
