@@ -113,7 +113,7 @@ void TcpControl::inquire() {
   ++epoch_;
   epoch_began_ = now;
   ask(nullptr);
-  if (relays_) flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
+  flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
 }
 
 void TcpControl::ask(const Edge* except) {
