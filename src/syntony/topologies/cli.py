@@ -218,7 +218,7 @@ def _source(name: str, form: str | None) -> Topology:
     """The topology of that name, or of the file at that path if a format is given or no family has that name."""
     from syntony.topologies.families import FAMILIES
 
-    is_file = Path(name).suffix in (".json", ".xml", ".txt", ".graphml") or Path(name).exists()
+    is_file = Path(name).suffix in (".json", ".toml", ".xml", ".txt", ".graphml") or Path(name).exists()
     if form is not None or name.startswith("file:") or (is_file and name.partition(":")[0] not in FAMILIES):
         return read(name.removeprefix("file:"), form)
     return parse(name)

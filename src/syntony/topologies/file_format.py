@@ -66,7 +66,7 @@ def from_json(text: str, where: str = "topology") -> Topology:
 
 def from_dict(data: object, where: str = "topology") -> Topology:
     """Inverse of `to_dict`; the message of every `TopologyError` begins with `where`."""
-    fields = _Fields(data, where)
+    fields = LinkFields(data, where)
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a topology file?')
     if fields.take("version") != VERSION:
@@ -104,7 +104,7 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
     return row
 
 
-def _node(position: int, fields: _Fields, where: str) -> Node:
+def _node(position: int, fields: LinkFields, where: str) -> Node:
     kind = fields.string("kind")
     if kind not in NODE_KINDS:
         raise fields.wrong("kind", f"a node is one of {', '.join(NODE_KINDS)}")
@@ -139,7 +139,7 @@ def _aggregator_to_dict(aggregator: Aggregator) -> dict[str, Any]:
 def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | None:
     if row is None:
         return None
-    fields = _Fields(row, where, what)
+    fields = LinkFields(row, where, what)
     try:
         aggregator = Aggregator(
             name=fields.string("name"),
@@ -161,7 +161,7 @@ def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | No
     return aggregator
 
 
-def _links(fields: _Fields, numbers: Mapping[str, int]) -> Iterator[Link]:
+def _links(fields: LinkFields, numbers: Mapping[str, int]) -> Iterator[Link]:
     """One link from `src` to `dst`, or both of the cable `between` two nodes; they are numbered later."""
     if fields.has("between"):
         one, other = fields.ends("between", numbers)
@@ -183,8 +183,14 @@ def _generator_from_list(position: int, row: object, where: str) -> Permutation:
     return tuple(row)
 
 
-class _Fields(Fields):
+class LinkFields(Fields):
+    """Fields with the quantities of links."""
+
     error = TopologyError
+
+    def refused(self, what: str) -> TopologyError:
+        """The error to raise about all of the fields."""
+        return TopologyError(f"{self._where}: {self._path} {what}")
 
     def null(self, key: str) -> bool:
         """Whether null stands at the key, which is then taken."""

@@ -18,8 +18,9 @@ FILES = {
     "graphml": '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
     '<node id="a"/><node id="b"/><edge source="a" target="b"/></graph></graphml>',
     "nvidia-smi": "GPU 0: NVIDIA A40 (UUID: GPU-1)\n\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n",
+    "toml": "# by hand\nranks = 6\n[[cables]]\nring = 'rank0-5'\nbandwidth = '1GB/s'\nalpha = 1e-6\n",
 }
-RANKS = {"json": 3, "taccl-json": 5, "nccl-xml": 2, "lstopo-xml": 1, "graphml": 2, "nvidia-smi": 2}
+RANKS = {"json": 3, "taccl-json": 5, "nccl-xml": 2, "lstopo-xml": 1, "graphml": 2, "nvidia-smi": 2, "toml": 6}
 
 
 def _sentence(path: Path, form: str | None = None) -> str:

@@ -15,7 +15,7 @@ from syntony.base.files.strict_json import FileError
 from syntony.base.files.text_file import decoded
 from syntony.base.wording import unknown
 from syntony.topologies.file_format import from_json
-from syntony.topologies.readers import graphml, linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
+from syntony.topologies.readers import graphml, linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json, toml_text
 from syntony.topologies.topology import Topology, TopologyError
 
 _HEAD = 1 << 16  # bytes that a format is recognized by
@@ -78,6 +78,7 @@ FORMATS: dict[str, Format] = {
             64 * _MEBI,
         ),
         Format("taccl-json", "TACCL's topology profile", taccl_json.recognizes, taccl_json.read, 16 * _MEBI),
+        Format("toml", "a few lines of TOML, written by hand", toml_text.recognizes, toml_text.read, 16 * _MEBI),
     )
 }
 
