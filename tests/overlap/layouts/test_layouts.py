@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
+from syntony.overlap.layouts.forecast import Forecaster
 from syntony.overlap.layouts.memory import needed
 from syntony.overlap.layouts.search import CHEAP, search
 from syntony.overlap.layouts.space import Candidate, Question, candidates
@@ -71,6 +72,18 @@ def test_memory_is_known_before_it_is_simulated() -> None:
         plain = _step(asked, Candidate(choice.layout, choice.batch), _cost(choice.layout), "fifo")
         assert choice.forecast.memory == pytest.approx(max(needed(plain, asked.element).values()), rel=0.03)
         assert choice.forecast.seconds == pytest.approx(sum(choice.forecast.parts.values()))
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize(("ranks", "batch"), [(8, 1), (8, 4), (32, 1)])
+def test_data_parallel_steps_are_forecast(zero: int, ranks: int, batch: int) -> None:
+    """Where latency, computation, or the wires say how long gathers and sums take."""
+    layout = Layout(dp=ranks, zero=zero, microbatches=4)
+    cost = _cost(layout)
+    layers = layers_of(model_named("gpt:hidden=1024,blocks=8,heads=8,seq=512,vocab=4096"), layout, Form(batch, 2))
+    told = Forecaster(layers, 2).forecast(layout, cost, cost.wires)
+    seen = simulate(planned(chain_of("fifo"), generate(layers, layout), cost), cost)
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.05)
 
 
 def test_what_does_not_fit_is_said() -> None:

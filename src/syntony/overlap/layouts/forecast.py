@@ -92,9 +92,16 @@ class Forecaster:
         sums, after, before = self._data(layout, wires)
         last = float((inputs + weights + back).sum()) / layout.pp
         count = max(1, len(self._layers) // layout.pp)
-        exposed = max(float(of_devices(sums).max()) - last * (count - 1) / count, float(sums.max()))
-        streamed = 2 * microbatches * float(of_devices(before).max())
-        gathers = float(of_devices(after).max()) + max(0.0, streamed - took) + float(before.max())
+        summed, gathered = float(of_devices(sums).max()), float(of_devices(before).max())
+        left = max(
+            0.0, last * (count - 1) / count - gathered
+        )  # of the last backward, in which weights are gathered, too
+        exposed = max(summed - left, float(sums.max()))
+        waits = sum(
+            (self._waits(layout, wires, before, each) for each in (forward + there, inputs + again + weights + back)),
+            none,
+        )
+        gathers = float(of_devices(after).max()) + microbatches * float(of_devices(waits).max()) + float(before.max())
         updates = float(of_devices(self._weights / self._updaters(layout)).max()) * cost.memory
         moves = exposed + gathers  # layer by layer, beside the updates of others
         update = max(moves, updates) + min(moves, updates) / count - moves
@@ -140,23 +147,35 @@ class Forecaster:
         def sums(kind: LayerSpec) -> float:
             taken = 0.0
             if lane(kind) in groups:
-                taken = _seconds(wires, lane(kind), Kind.REDUCE_SCATTER if zero else Kind.ALL_REDUCE, kind.weights)
+                taken = _occupied(wires, lane(kind), Kind.REDUCE_SCATTER if zero else Kind.ALL_REDUCE, kind.weights)
             if lane(kind) == "dp" and "replicas" in groups:
                 what = Kind.REDUCE_SCATTER if layout.spread else Kind.ALL_REDUCE
-                taken += _seconds(wires, "replicas", what, kind.weights / groups.get("dp", 1))
+                taken += _occupied(wires, "replicas", what, kind.weights / groups.get("dp", 1))
             return taken
 
         def gather(kind: LayerSpec) -> float:
             moves = lane(kind) in groups and kind.weights
-            return _seconds(wires, lane(kind), Kind.ALL_GATHER, kind.weights) if moves else 0.0
+            return _occupied(wires, lane(kind), Kind.ALL_GATHER, kind.weights) if moves else 0.0
 
         def after(kind: LayerSpec) -> float:
             taken = gather(kind) if zero in (1, 2) else 0.0
             if lane(kind) == "dp" and layout.spread:
-                taken += _seconds(wires, "replicas", Kind.ALL_GATHER, kind.weights / groups.get("dp", 1))
+                taken += _occupied(wires, "replicas", Kind.ALL_GATHER, kind.weights / groups.get("dp", 1))
             return taken
 
         return self._each(sums), self._each(after), self._each(lambda kind: gather(kind) if zero == 3 else 0.0)
+
+    def _waits(self, layout: Layout, wires: Mapping[str, Wire], gathers: Doubles, took: Doubles) -> Doubles:
+        """By layer, how long a use of gathered weights waits for them (zero=3), if each use takes so long.
+
+        A gather begins when the use `prefetch` + 1 before its own has ended: so many uses take a gather, with its
+        latency, and one use at least.
+        """
+        if not gathers.any():
+            return gathers
+        latency = max(wires[lane].kinds[Kind.ALL_GATHER].alpha for lane in ("dp", "edp") if lane in layout.groups)
+        paced = (gathers + latency - layout.prefetch * took) / (layout.prefetch + 1)
+        return np.where(gathers > 0, np.maximum(0.0, np.maximum(gathers - took, paced)), 0.0)
 
     def _memory(self, layout: Layout, starts: NDArray[np.int64], order: Pipeline) -> float:
         """Bytes of the device that needs most."""
@@ -184,6 +203,11 @@ class Forecaster:
 def _seconds(wires: Mapping[str, Wire], lane: str, kind: Kind, size: float) -> float:
     line: Linear = wires[lane].kinds[kind]
     return line.alpha + line.fixed + line.beta * size
+
+
+def _occupied(wires: Mapping[str, Wire], lane: str, kind: Kind, size: float) -> float:
+    """Seconds for which a move keeps the next one waiting: not those in which its last bytes are on their way."""
+    return _seconds(wires, lane, kind, size) - wires[lane].kinds[kind].alpha
 
 
 def _few(layout: Layout) -> int:
