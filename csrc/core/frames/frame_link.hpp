@@ -40,6 +40,7 @@ class FrameLink : protected FrameSink {
   FrameLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank);
   FrameLink(const FrameLink&) = delete;
   FrameLink& operator=(const FrameLink&) = delete;
+  ~FrameLink() override = default;
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] FrameSender& sender(StreamKey key);
