@@ -101,6 +101,8 @@ class Transport {
   virtual void wake() = 0;
   /// Told before (true) and after (false) this rank goes to sleep in epoll: peers must then wake() it.
   virtual void sleeping(bool asleep) = 0;
+  /// Tells the peers on which CPU this rank waits; whether one of them that is awake has named the same.
+  virtual bool meets_on(std::uint32_t /*cpu*/) { return false; }
   /// File descriptors that become readable or writable when progress() may have something to do. Edge-triggered use:
   /// the owner calls progress() until it returns false before it sleeps.
   [[nodiscard]] virtual std::span<const int> descriptors() const = 0;

@@ -524,4 +524,10 @@ void Group::sleeping(bool asleep) {
   for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->sleeping(asleep);
 }
 
+bool Group::meets_on(std::uint32_t cpu) {
+  bool meets = false;
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) meets |= transport->meets_on(cpu);
+  return meets;
+}
+
 }  // namespace syntony

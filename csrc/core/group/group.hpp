@@ -100,6 +100,7 @@ class Group final : public Steppable {
   }
   void tend() override;
   void sleeping(bool asleep) override;
+  bool meets_on(std::uint32_t cpu) override;
 
  private:
   struct Operation;

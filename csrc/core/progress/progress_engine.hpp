@@ -60,6 +60,8 @@ class Steppable {
   virtual void tend() = 0;
   /// Before (true) and after (false) the owner sleeps: peers must then ring.
   virtual void sleeping(bool asleep) = 0;
+  /// The owner waits on this CPU: whether a peer that is awake does so, too.
+  virtual bool meets_on(std::uint32_t cpu) = 0;
 
  protected:
   void set_active(Priority priority, bool active) {
@@ -131,6 +133,7 @@ class ProgressEngine {
   bool pass();
   bool pass(unsigned active);
   void tend(bool all);
+  void look_around();
   [[nodiscard]] bool any_busy() const;
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
@@ -153,7 +156,7 @@ class ProgressEngine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next eight
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next nine
   std::vector<int> control_;                                         // the groups' control descriptors
   std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
   Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
@@ -162,6 +165,7 @@ class ProgressEngine {
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
   bool holding_ = false;  // operations stand still that get their share back before a sleep could end
+  bool shares_cpu_ = false;  // with a peer that is awake: while we spin, it does not come to what we wait for
   std::atomic<bool> crowded_{false};
 
   CompletionThreads completions_;

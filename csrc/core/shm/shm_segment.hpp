@@ -44,6 +44,7 @@ struct alignas(2 * kCacheLine) BoardLine {
   std::array<BoardProgress, kPriorities> progress;
   alignas(kCacheLine) Atomic<std::uint32_t> left;
   alignas(kCacheLine) Atomic<std::uint32_t> sleeping;
+  Atomic<std::uint32_t> cpu;  // on which it last waited, + 1; 0: it has not said
 };
 
 /// Why the group ended. `state` goes 0 -> 1 (somebody writes) -> 2 (readable).

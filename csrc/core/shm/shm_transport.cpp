@@ -143,4 +143,16 @@ void ShmTransport::sleeping(bool asleep) {
   if (asleep) fence(std::memory_order_seq_cst);
 }
 
+// A hint: what a peer has said may be long ago.
+bool ShmTransport::meets_on(std::uint32_t cpu) {
+  const std::uint32_t named = cpu + 1;
+  Atomic<std::uint32_t>& own = segment_.board(rank_).cpu;
+  if (own.load(std::memory_order_relaxed) != named) own.store(named, std::memory_order_relaxed);
+  return std::ranges::any_of(segment_.ranks(), [&](std::uint32_t peer) {
+    const BoardLine& line = segment_.board(peer);
+    return peer != rank_ && line.cpu.load(std::memory_order_relaxed) == named &&
+           line.sleeping.load(std::memory_order_relaxed) == 0;
+  });
+}
+
 }  // namespace syntony

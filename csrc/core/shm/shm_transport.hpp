@@ -25,6 +25,7 @@ class ShmTransport final : public Transport {
   /// Something that is no stream has news from us for all peers: wake() shall look at them.
   void touch_all();
   void sleeping(bool asleep) override;
+  bool meets_on(std::uint32_t cpu) override;
   [[nodiscard]] std::span<const int> descriptors() const override { return {}; }
 
  private:
