@@ -27,6 +27,8 @@ class UcxTransport final : public Transport {
 
   UcxTransport(const StreamShape& shape, const GroupIdentity& identity, std::shared_ptr<UcxWorker> worker,
                std::span<const std::uint32_t> remote, std::span<const std::string> addresses);
+  UcxTransport(const UcxTransport&) = delete;
+  UcxTransport& operator=(const UcxTransport&) = delete;
   ~UcxTransport() override;
 
   /// Throws Error(invalid) for a rank that is not remote.
