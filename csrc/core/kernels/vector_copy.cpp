@@ -16,8 +16,8 @@ constexpr std::size_t kBlock = 256;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kAhead = 4096;
 
-// With `kPast` the stores go past the caches, and `to` begins at a line. Then nothing hides how long loads take, and the
-// caches' own prefetchers stop at pages: to ask for lines a page ahead makes 9.8 of 8.5 GB/s (32 MiB, two at once).
+// With `kPast` the stores go past the caches, and `to` begins at a line. Then nothing hides how long loads take, and
+// the caches' own prefetchers stop at pages: to ask for lines a page ahead makes 9.8 of 8.5 GB/s (32 MiB, two at once).
 
 [[gnu::always_inline]] inline void fetch_ahead(const std::byte* from, std::size_t bytes) {
   for (std::size_t at = kAhead; at < kAhead + bytes; at += kLine) __builtin_prefetch(from + at);

@@ -164,7 +164,7 @@ class ProgressEngine {
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
-  bool holding_ = false;  // operations stand still that get their share back before a sleep could end
+  bool holding_ = false;     // operations stand still that get their share back before a sleep could end
   bool shares_cpu_ = false;  // with a peer that is awake: while we spin, it does not come to what we wait for
   std::atomic<bool> crowded_{false};
 
