@@ -93,7 +93,8 @@ def test_rows_that_stay_take_their_seconds_too(slept: list[float]) -> None:
         slept.clear()
         arrived, *rest = made["experts_0"].segments[0](context(made["experts_0"]), *routed)
         made["experts_0"].segments[1](context(made["experts_0"]), arrived, *rest)
-        assert len(arrived) == ROWS * 8 * MODEL.top * (4 - hot) // 4
+        # Where all experts are shadows, nothing travels, and all rows are computed as on one rank.
+        assert len(arrived) == ROWS * 8 * MODEL.top * (4 - hot % 4) // 4
         every.append(sum(slept))
     assert every == pytest.approx([every[0]] * 3)
 

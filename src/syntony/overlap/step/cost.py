@@ -77,7 +77,7 @@ class Cost:
         for row, op in enumerate(graph):
             known = self._known(graph, op.key)
             if op.kind.moves:
-                line = _line(wires, op.lane, op.kind)
+                line = line_of(wires, op.lane, op.kind)
                 if graph.triggered and any(op.key.part[-1:]):
                     line = Linear(0.0, line.beta)
                 waited[row] = line.alpha
@@ -135,7 +135,8 @@ class Cost:
         return self.amounts.get(key, 0.0)
 
 
-def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
+def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
+    """What this kind of communication takes on a lane. UserError where nothing says so."""
     if lane not in wires:
         raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(wires) or 'none'}")
     try:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from syntony.base.command import UserError
 from syntony.overlap.policies.passes.relayout import layout_of
-from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.cost import Cost, line_of
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
@@ -44,11 +44,11 @@ def factored(graph: Graph) -> list[int]:
 
 def lighter(graph: Graph, cost: Cost) -> list[int]:
     """The layers whose factors take their link for a shorter time than their gradients."""
-    layout, kinds = layout_of(graph), cost.wires_of(graph)["dp"].kinds
+    layout, wires = layout_of(graph), cost.wires_of(graph)
+    gather, reduce = line_of(wires, "dp", Kind.ALL_GATHER), line_of(wires, "dp", Kind.ALL_REDUCE)
     microbatches = layout.groups["dp"] * layout.units
     return [
         i
         for i in factored(graph)
-        if kinds[Kind.ALL_GATHER].beta * graph.layers[i].factors * microbatches
-        < kinds[Kind.ALL_REDUCE].beta * graph.layers[i].weights
+        if gather.beta * graph.layers[i].factors * microbatches < reduce.beta * graph.layers[i].weights
     ]
