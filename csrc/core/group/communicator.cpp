@@ -148,7 +148,7 @@ std::shared_ptr<Work> Communicator::run(Call call) {
   // Of the whole call: parts that are alike may come from calls that are not.
   const bool alike = call.even && call.options.partition == 0;
   const std::uint64_t counts = alike || call.own_sizes_only() ? 0 : counts_of(call.blocks);
-  if (call.options.partition == 0) {
+  if (call.options.partition == 0 || size() == 1) {  // alone, nothing waits between parts
     StagedCall whole = staged(std::move(call), crossed, counts);
     fit(whole);
     return submit(std::move(whole));
