@@ -66,7 +66,7 @@ def _intact(name: str) -> Topology:
         raise TopologyError(_unknown_family(name, family_name))
     arguments = text.split(",") if colon else []
     adding = [argument for argument in arguments if _KEY.match(argument)]
-    topology = family.build(**_values(family, [argument for argument in arguments if not _KEY.match(argument)]))
+    topology = family.topology(_values(family, [argument for argument in arguments if not _KEY.match(argument)]))
     for aggregator, pattern in _aggregators(adding):
         topology = topology.with_aggregator(aggregator, pattern)
     return topology.renamed(name)

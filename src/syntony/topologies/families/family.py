@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,16 +13,20 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument: `read` turns its text into the value (`base/quantity.py`); `meaning` is a phrase with units."""
+    """One argument: `read` turns its text into the value (`base/quantity.py`); `meaning` is a phrase with units.
+
+    `within`: the argument of the builder of which it is a field, a dataclass; empty if it is an argument of its own.
+    """
 
     name: str
     read: Callable[[str], Any]
     meaning: str
+    within: str = ""
 
 
 @dataclass(frozen=True)
 class Family:
-    """`build` takes the parameters as keyword arguments; a parameter without a default there must be given.
+    """`build` takes the parameters as keyword arguments; one without a default there must be given to `topology`.
 
     Arguments without a key fill the parameters in order. `summary` is one line; `source` says where the shape and the
     default rates come from.
@@ -37,11 +41,37 @@ class Family:
 
     def defaults(self) -> Mapping[str, Any]:
         """Default values by parameter name; required parameters are absent."""
+        declared = self._declared()
+        return {
+            parameter.name: getattr(declared[parameter.within], parameter.name)
+            if parameter.within
+            else declared[parameter.name]
+            for parameter in self.parameters
+            if parameter.within or parameter.name in declared
+        }
+
+    def topology(self, values: Mapping[str, Any]) -> Topology:
+        """Builds it from values by parameter name, and defaults for the others."""
+        declared = self._declared()
+        arguments: dict[str, Any] = {}
+        for parameter in self.parameters:
+            if parameter.name not in values:
+                continue
+            value = values[parameter.name]
+            if parameter.within:
+                whole = arguments.get(parameter.within, declared[parameter.within])
+                arguments[parameter.within] = replace(whole, **{parameter.name: value})
+            else:
+                arguments[parameter.name] = value
+        return self.build(**arguments)
+
+    def _declared(self) -> Mapping[str, Any]:
+        """The builder's own defaults."""
         declared = inspect.signature(self.build).parameters
         return {
-            parameter.name: declared[parameter.name].default
-            for parameter in self.parameters
-            if declared[parameter.name].default is not inspect.Parameter.empty
+            name: argument.default
+            for name, argument in declared.items()
+            if argument.default is not inspect.Parameter.empty
         }
 
     def signature(self) -> str:

@@ -13,14 +13,11 @@ three Ethernet ports that leave the box, so the cable to it has the bandwidth of
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
-from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, PCIE_ALPHA, Wire
-from syntony.topologies.families.boxes.dgx import PCIE5_BANDWIDTH
+from syntony.base.quantity import count
 from syntony.topologies.families.boxes.mi250 import XGMI_ALPHA
+from syntony.topologies.families.boxes.rates import NETWORK_ALPHA, PCIE5_BANDWIDTH, PCIE_ALPHA, BoxRates, box_parameters
 from syntony.topologies.families.boxes.scale_out import Nics, scale_out
 from syntony.topologies.families.direct.full import full
 from syntony.topologies.families.family import Family, Parameter
@@ -30,91 +27,67 @@ _ACCELERATORS = 8
 _PORT = Fraction(125 * 10**8)  # bytes/s of 100 Gb/s Ethernet
 
 
-@dataclass(frozen=True)
-class _Box:
-    name: str
-    between: Wire
-    inside: Wire
-    network: Wire
+def _family(name: str, rates: BoxRates, summary: str, source: str) -> Family:
+    default = rates
 
-    def builder(self) -> Callable[..., Topology]:
-        def build(
-            boxes: int = 1,
-            bandwidth: Fraction = self.between.bandwidth,
-            alpha: float = self.between.alpha,
-            pcie_bandwidth: Fraction = self.inside.bandwidth,
-            pcie_alpha: float = self.inside.alpha,
-            nic_bandwidth: Fraction = self.network.bandwidth,
-            nic_alpha: float = self.network.alpha,
-        ) -> Topology:
-            """`boxes` of eight accelerators, all to all. Symmetry: permute those of a box, with their NICs."""
-            return scale_out(
-                f"{self.name}:{boxes}",
-                full(_ACCELERATORS, bandwidth, alpha),
-                boxes,
-                Nics(
-                    beside=tuple((rank,) for rank in range(_ACCELERATORS)),
-                    places=tuple((0.75 * (i - 3.5), 2.6) for i in (4, 5, 6, 7, 0, 1, 2, 3)),
-                    inside=Wire(pcie_bandwidth, pcie_alpha),
-                    network=Wire(nic_bandwidth, nic_alpha),
-                ),
-            )
+    def build(boxes: int = 1, rates: BoxRates = default) -> Topology:
+        """`boxes` of eight accelerators, all to all. Symmetry: permute those of a box, with their NICs."""
+        return scale_out(
+            f"{name}:{boxes}",
+            full(_ACCELERATORS, rates.bandwidth, rates.alpha),
+            boxes,
+            Nics(
+                beside=tuple((rank,) for rank in range(_ACCELERATORS)),
+                places=tuple((0.75 * (i - 3.5), 2.6) for i in (4, 5, 6, 7, 0, 1, 2, 3)),
+                inside=rates.pcie,
+                network=rates.network,
+            ),
+        )
 
-        return build
-
-
-def _family(box: _Box, summary: str, source: str) -> Family:
     return Family(
-        name=box.name,
-        build=box.builder(),
+        name=name,
+        build=build,
         parameters=(
             Parameter("boxes", count, "boxes on one network"),
-            Parameter("bandwidth", rate, "bytes/s between two accelerators of a box, per direction"),
-            Parameter("alpha", seconds, "seconds between two accelerators of a box"),
-            Parameter("pcie_bandwidth", rate, "bytes/s between an accelerator and its NIC, per direction"),
-            Parameter("pcie_alpha", seconds, "seconds between an accelerator and its NIC"),
-            Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port, per direction"),
-            Parameter("nic_alpha", seconds, "seconds between a NIC and the network switch"),
+            *box_parameters(
+                "bytes/s between two accelerators of a box, per direction",
+                "seconds between two accelerators of a box",
+                "an accelerator and its NIC",
+            ),
         ),
         summary=summary,
         source=source,
-        example=box.name,
+        example=name,
     )
 
 
 MI300X = _family(
-    _Box(
-        "mi300x",
-        Wire(Fraction(64 * 10**9), XGMI_ALPHA),
-        Wire(PCIE5_BANDWIDTH, PCIE_ALPHA),
-        Wire(Fraction(50 * 10**9), NETWORK_ALPHA),
-    ),
+    "mi300x",
+    BoxRates(Fraction(64 * 10**9), XGMI_ALPHA, PCIE5_BANDWIDTH, PCIE_ALPHA, Fraction(50 * 10**9), NETWORK_ALPHA),
     "AMD MI300X boxes: 8 GPUs all to all on xGMI, a NIC of 400 Gb/s each",
     "AMD Instinct MI300X platform data sheet: 128 GB/s of Infinity Fabric per pair of GPUs, both directions together; "
     "MI300 cluster reference architecture: 8 NICs of 400 Gb/s; latency: none published, as NVLink in TACCL (NSDI'23)",
 )
 
 GAUDI = _family(
-    _Box("gaudi", Wire(_PORT, NETWORK_ALPHA), Wire(3 * _PORT, 0.0), Wire(3 * _PORT, NETWORK_ALPHA)),
+    "gaudi",
+    BoxRates(_PORT, NETWORK_ALPHA, 3 * _PORT, 0.0, 3 * _PORT, NETWORK_ALPHA),
     "Habana Gaudi boxes (HLS-1): 8 chips all to all on Ethernet, three ports each to the outside",
     "Habana Gaudi white paper: ten ports of 100 Gb/s Ethernet per chip, seven within the HLS-1 box; latency: none "
     "published, half of InfiniBand's in TACCL (NSDI'23) table 1",
 )
 
 GAUDI2 = _family(
-    _Box("gaudi2", Wire(3 * _PORT, NETWORK_ALPHA), Wire(3 * _PORT, 0.0), Wire(3 * _PORT, NETWORK_ALPHA)),
+    "gaudi2",
+    BoxRates(3 * _PORT, NETWORK_ALPHA, 3 * _PORT, 0.0, 3 * _PORT, NETWORK_ALPHA),
     "Intel Gaudi 2 boxes: 8 chips all to all on Ethernet, three ports each to the outside",
     "Intel Gaudi documentation, network configuration: 24 ports of 100 Gb/s Ethernet per chip, three to each of the "
     "seven others and three to the outside; latency: none published, half of InfiniBand's in TACCL (NSDI'23) table 1",
 )
 
 ASCEND_910B = _family(
-    _Box(
-        "ascend-910b",
-        Wire(Fraction(28 * 10**9), XGMI_ALPHA),
-        Wire(PCIE5_BANDWIDTH, PCIE_ALPHA),
-        Wire(Fraction(25 * 10**9), NETWORK_ALPHA),
-    ),
+    "ascend-910b",
+    BoxRates(Fraction(28 * 10**9), XGMI_ALPHA, PCIE5_BANDWIDTH, PCIE_ALPHA, Fraction(25 * 10**9), NETWORK_ALPHA),
     "Huawei Atlas 800T A2 boxes: 8 Ascend 910B all to all on HCCS, a port of 200 Gb/s each",
     "Huawei Atlas 800T A2 product description: 392 GB/s of HCCS per chip over seven links, both directions together, "
     "8 ports of 200 Gb/s RoCE (both quoted from memory); latency: none published, as NVLink in TACCL (NSDI'23)",

@@ -14,31 +14,16 @@ The NVSwitch chips of a box are one node, because each GPU spreads its links eve
 at full rate. A single box has neither network nor NICs.
 
 GPU g and NIC n are joined when they are in the same **lane**: when they agree modulo the smaller of the two counts.
-
-Latencies are those of TACCL (NSDI'23), table 1, cut into the links of a path: GPU to GPU over NVLink 0.7e-6 s is two
-links; GPU to GPU over InfiniBand 1.7e-6 s is four (PCIe, network, network, PCIe).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
+from syntony.topologies.families.boxes.rates import BoxRates
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, require
 from syntony.topologies.topology import Permutation, Topology
-
-NVLINK_ALPHA = 0.35e-6
-PCIE_ALPHA = 0.35e-6
-NETWORK_ALPHA = 0.5e-6
-
-
-@dataclass(frozen=True)
-class Wire:
-    """A kind of cable: bytes/s per direction, and seconds of latency."""
-
-    bandwidth: Fraction
-    alpha: float
 
 
 @dataclass(frozen=True)
@@ -66,12 +51,9 @@ class Boxes:
     boxes: int
     gpus: int
     nics: int
-    nvlink: Wire
-    pcie: Wire
-    network: Wire
+    rates: BoxRates
     rails: bool = False
-    nvlink_multicast: bool = False
-    nvlink_reduces: bool = False
+    nvls: bool = False
 
     def topology(self, name: str) -> Topology:
         """Wires the boxes and their network. Symmetry: permute boxes, lanes, and equal devices within a lane."""
@@ -97,7 +79,7 @@ class Boxes:
         nvswitches = [self._nvswitch(wiring, b) for b in range(self.boxes)]
         for b in range(self.boxes):
             for gpu in gpus[b]:
-                wiring.cable(gpu, nvswitches[b], self.nvlink.bandwidth, self.nvlink.alpha)
+                wiring.cable(gpu, nvswitches[b], self.rates.bandwidth, self.rates.alpha)
         if self.boxes == 1:
             return [Box(tuple(gpus[0]), nvswitches[0], ())]
         nics = [
@@ -107,7 +89,7 @@ class Boxes:
         for b in range(self.boxes):
             for g, gpu in enumerate(gpus[b]):
                 for nic in nics[b][g % self._lanes :: self._lanes]:
-                    wiring.cable(gpu, nic, self.pcie.bandwidth, self.pcie.alpha)
+                    wiring.cable(gpu, nic, self.rates.pcie_bandwidth, self.rates.pcie_alpha)
         return [Box(tuple(gpus[b]), nvswitches[b], tuple(nics[b])) for b in range(self.boxes)]
 
     def x(self, box: int, i: float, of: int) -> float:
@@ -121,7 +103,7 @@ class Boxes:
 
     def _nvswitch(self, wiring: Wiring, box: int) -> int:
         place = (self.x(box, 0, 1), -1.3)
-        return wiring.switch(f"nvswitch{box}", place, multicast=self.nvlink_multicast, reduces=self.nvlink_reduces)
+        return wiring.switch(f"nvswitch{box}", place, multicast=self.nvls, reduces=self.nvls)
 
     def _network(self, wiring: Wiring, boxes: list[Box]) -> list[int]:
         width = self.boxes * (max(self.gpus, self.nics) + 1.0) - 1.0
@@ -133,7 +115,7 @@ class Boxes:
             switches = [wiring.switch(f"rail{n}", ((n + 0.5) * width / self.nics, height)) for n in range(self.nics)]
         for box in boxes:
             for nic, switch in zip(box.nics, switches, strict=True):
-                wiring.cable(nic, switch, self.network.bandwidth, self.network.alpha)
+                wiring.cable(nic, switch, self.rates.nic_bandwidth, self.rates.nic_alpha)
         return list(dict.fromkeys(switches))
 
     def _lane_symmetries(self, size: int, boxes: list[Box], switches: list[int]) -> list[Permutation]:

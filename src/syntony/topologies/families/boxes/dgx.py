@@ -6,25 +6,16 @@ that every NIC reaches at the rate of its port. Of the ten NICs of a box, the ei
 
 from __future__ import annotations
 
-from fractions import Fraction
-
-from syntony.base.quantity import count, flag, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
+from syntony.base.quantity import count, flag
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_A100_RATES, DGX_H100_RATES, BoxRates
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.topology import Topology
-
-PCIE4_BANDWIDTH = Fraction(315 * 10**8)
-PCIE5_BANDWIDTH = Fraction(63 * 10**9)
 
 
 def dgx_a100(
     boxes: int = 1,
-    bandwidth: Fraction = Fraction(300 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE4_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(25 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_A100_RATES,
 ) -> Topology:
     """`boxes` DGX A100: 8 GPUs with 12 NVLink 3 each, 8 NICs of 200 Gb/s. The switches only forward."""
     return Boxes(
@@ -32,20 +23,13 @@ def dgx_a100(
         boxes=boxes,
         gpus=8,
         nics=8,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
+        rates=rates,
     ).topology(f"dgx-a100:{boxes}")
 
 
 def dgx_h100(
     boxes: int = 1,
-    bandwidth: Fraction = Fraction(450 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_H100_RATES,
     nvls: bool = True,
 ) -> Topology:
     """`boxes` DGX H100: 8 GPUs with 18 NVLink 4 each, 8 NICs of 400 Gb/s.
@@ -57,22 +41,10 @@ def dgx_h100(
         boxes=boxes,
         gpus=8,
         nics=8,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
-        nvlink_multicast=nvls,
-        nvlink_reduces=nvls,
+        rates=rates,
+        nvls=nvls,
     ).topology(f"dgx-h100:{boxes}")
 
-
-BOX_PARAMETERS = (
-    Parameter("bandwidth", rate, "bytes/s of a GPU's NVLinks together, per direction"),
-    Parameter("alpha", seconds, "seconds from a GPU to the NVSwitch"),
-    Parameter("pcie_bandwidth", rate, "bytes/s between a GPU and a NIC, per direction"),
-    Parameter("pcie_alpha", seconds, "seconds between a GPU and a NIC"),
-    Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port, per direction"),
-    Parameter("nic_alpha", seconds, "seconds between a NIC and the network switch"),
-)
 
 _BOXES = Parameter("boxes", count, "boxes on one InfiniBand crossbar")
 

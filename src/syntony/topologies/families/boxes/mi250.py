@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, PCIE_ALPHA, Wire
-from syntony.topologies.families.boxes.dgx import PCIE4_BANDWIDTH
+from syntony.base.quantity import count
+from syntony.topologies.families.boxes.rates import NETWORK_ALPHA, PCIE4_BANDWIDTH, PCIE_ALPHA, BoxRates, box_parameters
 from syntony.topologies.families.boxes.scale_out import Nics, scale_out
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.wiring import Wiring
@@ -41,15 +40,12 @@ _ROWS = ((0, 1, 2, 3), (4, 5, 6, 7), (12, 13, 14, 15), (8, 9, 10, 11))
 _LEFT_RIGHT = (3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12)
 _UPSIDE_DOWN = (8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
 
+_RATES = BoxRates(Fraction(50 * 10**9), XGMI_ALPHA, PCIE4_BANDWIDTH, PCIE_ALPHA, Fraction(25 * 10**9), NETWORK_ALPHA)
+
 
 def mi250(
     boxes: int = 1,
-    bandwidth: Fraction = Fraction(50 * 10**9),
-    alpha: float = XGMI_ALPHA,
-    pcie_bandwidth: Fraction = PCIE4_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(25 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = _RATES,
 ) -> Topology:
     """`boxes` of eight MI250; `bandwidth` is that of one xGMI link. One NIC per module, beside both its dies.
 
@@ -63,7 +59,7 @@ def mi250(
         wiring.rank(places[die])
     for multiplicity, pairs in _LINKS.items():
         for one, other in pairs:
-            wiring.cable(one, other, multiplicity * bandwidth, alpha)
+            wiring.cable(one, other, multiplicity * rates.bandwidth, rates.alpha)
     modules = tuple((die, die + 1) for die in range(0, 16, 2))
     return scale_out(
         name,
@@ -72,8 +68,8 @@ def mi250(
         Nics(
             beside=modules,
             places=tuple((0.73 * i, 1.5) for i in range(8)),
-            inside=Wire(pcie_bandwidth, pcie_alpha),
-            network=Wire(nic_bandwidth, nic_alpha),
+            inside=rates.pcie,
+            network=rates.network,
         ),
     )
 
@@ -83,12 +79,11 @@ MI250 = Family(
     build=mi250,
     parameters=(
         Parameter("boxes", count, "boxes on one network"),
-        Parameter("bandwidth", rate, "bytes/s of one xGMI link per direction; two dies share 1, 2 or 4 of them"),
-        Parameter("alpha", seconds, "seconds per xGMI hop"),
-        Parameter("pcie_bandwidth", rate, "bytes/s between a die and a NIC, per direction"),
-        Parameter("pcie_alpha", seconds, "seconds between a die and a NIC"),
-        Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port, per direction"),
-        Parameter("nic_alpha", seconds, "seconds between a NIC and the network switch"),
+        *box_parameters(
+            "bytes/s of one xGMI link per direction; two dies share 1, 2 or 4 of them",
+            "seconds per xGMI hop",
+            "a die and a NIC",
+        ),
     ),
     summary="AMD MI250 boxes: 16 dies on xGMI links of unequal number, a NIC per module",
     source="wiring and NICs (one of 200 Gb/s per module): RCCL's machine file topo_16p1h.xml; 50e9 bytes/s per xGMI "

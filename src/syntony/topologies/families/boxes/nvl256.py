@@ -15,7 +15,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import NVLINK_ALPHA
+from syntony.topologies.families.boxes.rates import NVLINK_ALPHA
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, require, spread

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from syntony.base.quantity import count, flag, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Wire
-from syntony.topologies.families.boxes.dgx import PCIE5_BANDWIDTH
+from syntony.base.quantity import count, flag
+from syntony.topologies.families.boxes.rates import PCIE5_BANDWIDTH, BoxRates, box_parameters, nvidia_rates
 from syntony.topologies.families.boxes.scale_out import Nics, scale_out
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.symmetry import swap_and_turn
@@ -35,15 +34,13 @@ PCIE3_BANDWIDTH = Fraction(1575 * 10**7)
 _PARTNERS = 8  # NVLinks between a DGX-2 switch and its partner
 _NVL72_NVLINKS = 18
 
+_DGX2_RATES = nvidia_rates(Fraction(25 * 10**9), PCIE3_BANDWIDTH, Fraction(125 * 10**8))
+_NVL72_RATES = nvidia_rates(Fraction(50 * 10**9), PCIE5_BANDWIDTH, Fraction(50 * 10**9))
+
 
 def dgx2(
     boxes: int = 1,
-    bandwidth: Fraction = Fraction(25 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE3_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(125 * 10**8),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = _DGX2_RATES,
 ) -> Topology:
     """`boxes` DGX-2: 16 GPUs, 12 NVSwitches; `bandwidth` is that of one NVLink. Eight NICs, two GPUs beside each.
 
@@ -59,9 +56,9 @@ def dgx2(
     for board, planes in zip(boards, switches, strict=True):
         for gpu in board:
             for switch in planes:
-                wiring.cable(gpu, switch, bandwidth, alpha)
+                wiring.cable(gpu, switch, rates.bandwidth, rates.alpha)
     for one, other in zip(*switches, strict=True):
-        wiring.cable(one, other, _PARTNERS * bandwidth, alpha)
+        wiring.cable(one, other, _PARTNERS * rates.bandwidth, rates.alpha)
     pairs = [(gpu, gpu + 1) for gpu in range(0, 16, 2)]
     size = 16 + 12
     moves = swap_and_turn(size, [[0], [1]])
@@ -75,8 +72,8 @@ def dgx2(
         Nics(
             beside=tuple(pairs),
             places=tuple((gpu + 0.5 + (gpu >= 8), 1.2) for gpu in range(0, 16, 2)),
-            inside=Wire(pcie_bandwidth, pcie_alpha),
-            network=Wire(nic_bandwidth, nic_alpha),
+            inside=rates.pcie,
+            network=rates.network,
         ),
     )
 
@@ -84,12 +81,7 @@ def dgx2(
 def nvl72(
     racks: int = 1,
     planes: int = _NVL72_NVLINKS,
-    bandwidth: Fraction = Fraction(50 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = _NVL72_RATES,
     nvls: bool = True,
 ) -> Topology:
     """`racks` of 72 GPUs with 18 NVLinks each; `bandwidth` is that of one NVLink, `planes` divides the 18.
@@ -110,7 +102,7 @@ def nvl72(
     ]
     for gpu in gpus:
         for switch in switches:
-            wiring.cable(gpu, switch, _NVL72_NVLINKS // planes * bandwidth, alpha)
+            wiring.cable(gpu, switch, _NVL72_NVLINKS // planes * rates.bandwidth, rates.alpha)
     moves = swap_and_turn(72 + planes, [[gpu] for gpu in gpus])
     moves += swap_and_turn(72 + planes, [[switch] for switch in switches])
     return scale_out(
@@ -120,20 +112,13 @@ def nvl72(
         Nics(
             beside=tuple((gpu,) for gpu in gpus),
             places=tuple((g % 36 + 0.5 * (g >= 36), 2.2 + 0.8 * (g >= 36)) for g in range(72)),
-            inside=Wire(pcie_bandwidth, pcie_alpha),
-            network=Wire(nic_bandwidth, nic_alpha),
+            inside=rates.pcie,
+            network=rates.network,
         ),
     )
 
 
-_PARAMETERS = (
-    Parameter("bandwidth", rate, "bytes/s of one NVLink, per direction"),
-    Parameter("alpha", seconds, "seconds per NVLink"),
-    Parameter("pcie_bandwidth", rate, "bytes/s between a GPU and its NIC, per direction"),
-    Parameter("pcie_alpha", seconds, "seconds between a GPU and its NIC"),
-    Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port, per direction"),
-    Parameter("nic_alpha", seconds, "seconds between a NIC and the network switch"),
-)
+_PARAMETERS = box_parameters("bytes/s of one NVLink, per direction", "seconds per NVLink", "a GPU and its NIC")
 
 DGX2 = Family(
     name="dgx2",

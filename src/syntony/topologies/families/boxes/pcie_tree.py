@@ -15,8 +15,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, PCIE_ALPHA, Wire
-from syntony.topologies.families.boxes.dgx import PCIE4_BANDWIDTH
+from syntony.topologies.families.boxes.rates import NETWORK_ALPHA, PCIE4_BANDWIDTH, PCIE_ALPHA, Wire
 from syntony.topologies.families.boxes.scale_out import Nics, scale_out
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.symmetry import swap_and_turn

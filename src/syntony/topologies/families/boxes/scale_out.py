@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from syntony.topologies.families.boxes.boxes import Wire
+from syntony.topologies.families.boxes.rates import Wire
 from syntony.topologies.graph.symmetry import moving, swap_and_turn
 from syntony.topologies.graph.wiring import Place, Wiring, require
 from syntony.topologies.topology import Permutation, Topology

@@ -19,9 +19,9 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import combinations
 
-from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import PCIE_ALPHA
+from syntony.base.quantity import count
 from syntony.topologies.families.boxes.mi250 import XGMI_ALPHA
+from syntony.topologies.families.boxes.rates import PCIE_ALPHA, BoxRates, box_parameters
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.dragonfly import SLINGSHOT_ALPHA, SLINGSHOT_BANDWIDTH
 from syntony.topologies.families.switched.global_cables import Circle, global_cables
@@ -36,18 +36,17 @@ _XGMI = {
     1: ((0, 2), (1, 3), (1, 5), (3, 7), (4, 6), (5, 7)),
 }
 
+_RATES = BoxRates(
+    Fraction(50 * 10**9), XGMI_ALPHA, Fraction(50 * 10**9), PCIE_ALPHA, SLINGSHOT_BANDWIDTH, SLINGSHOT_ALPHA
+)
+
 
 def frontier(
     groups: int = 74,
     switches: int = 32,
     nodes: int = 4,
     bundle: int = 4,
-    bandwidth: Fraction = Fraction(50 * 10**9),
-    alpha: float = XGMI_ALPHA,
-    pcie_bandwidth: Fraction = Fraction(50 * 10**9),
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = SLINGSHOT_BANDWIDTH,
-    nic_alpha: float = SLINGSHOT_ALPHA,
+    rates: BoxRates = _RATES,
 ) -> Topology:
     """`groups` of `switches` with `nodes` each; `bundle` cables between two groups; `bandwidth` is one xGMI link's.
 
@@ -79,20 +78,20 @@ def frontier(
     for g, s, n in every:
         for links, pairs in _XGMI.items():
             for one, other in pairs:
-                wiring.cable(dies[g, s, n][one], dies[g, s, n][other], links * bandwidth, alpha)
+                wiring.cable(dies[g, s, n][one], dies[g, s, n][other], links * rates.bandwidth, rates.alpha)
         for k, nic in enumerate(nics[g, s, n]):
-            wiring.cable(dies[g, s, n][2 * k + 1], nic, pcie_bandwidth, pcie_alpha)
-            wiring.cable(nic, fabric[g][s], nic_bandwidth, nic_alpha)
+            wiring.cable(dies[g, s, n][2 * k + 1], nic, rates.pcie_bandwidth, rates.pcie_alpha)
+            wiring.cable(nic, fabric[g][s], rates.nic_bandwidth, rates.nic_alpha)
     for row in fabric:
         for one, other in combinations(row, 2):
-            wiring.cable(one, other, nic_bandwidth, nic_alpha)
+            wiring.cable(one, other, rates.nic_bandwidth, rates.nic_alpha)
     ports = bundle * (groups - 1)
     between: dict[tuple[int, int], int] = {}
     for (here, port), (there, end) in global_cables(groups, ports):
         ends = fabric[here][port * switches // ports], fabric[there][end * switches // ports]
         between[ends] = between.get(ends, 0) + 1
     for (one, other), cables in between.items():
-        wiring.cable(one, other, cables * nic_bandwidth, nic_alpha)
+        wiring.cable(one, other, cables * rates.nic_bandwidth, rates.nic_alpha)
     size = wiring.size
     blocks = [
         [x for s in range(switches) for n in range(nodes) for x in (*dies[g, s, n], *nics[g, s, n])] + fabric[g]
@@ -132,12 +131,13 @@ FRONTIER = Family(
         Parameter("switches", count, "switches in a group"),
         Parameter("nodes", count, "nodes on a switch, each with eight dies and four NICs"),
         Parameter("bundle", count, "cables between two groups"),
-        Parameter("bandwidth", rate, "bytes/s of one xGMI link, per direction; two dies share 1, 2 or 4 of them"),
-        Parameter("alpha", seconds, "seconds per xGMI hop"),
-        Parameter("pcie_bandwidth", rate, "bytes/s between a die and its NIC, per direction"),
-        Parameter("pcie_alpha", seconds, "seconds between a die and its NIC"),
-        Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port and of a cable of the fabric, per direction"),
-        Parameter("nic_alpha", seconds, "seconds per cable of the fabric"),
+        *box_parameters(
+            "bytes/s of one xGMI link, per direction; two dies share 1, 2 or 4 of them",
+            "seconds per xGMI hop",
+            "a die and its NIC",
+            nic_bandwidth="bytes/s of a NIC's port and of a cable of the fabric, per direction",
+            nic_alpha="seconds per cable of the fabric",
+        ),
     ),
     summary="Frontier: nodes of eight MI250X dies and four NICs in Slingshot's dragonfly",
     source="Atchley et al., Frontier: Exploring Exascale (SC'23): 74 groups of 128 nodes, four NICs of 25e9 bytes/s, "

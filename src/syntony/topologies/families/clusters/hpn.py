@@ -16,8 +16,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, ratio
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, PCIE5_BANDWIDTH, BoxRates, Wire, nvidia_rates
 from syntony.topologies.families.clusters.rail_groups import RailGroup, wire_rail_groups, within_a_group
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.tiers import Pod, Switches, Tiers, cores_for, trunk, wire_tiers
@@ -26,6 +26,8 @@ from syntony.topologies.graph.wiring import Wiring, require
 from syntony.topologies.topology import Topology
 
 _PLANES = 2
+
+_RATES = nvidia_rates(Fraction(200 * 10**9), PCIE5_BANDWIDTH, Fraction(25 * 10**9))
 
 
 def hpn(
@@ -37,12 +39,7 @@ def hpn(
     cores: int = 0,
     leaf_oversubscription: Fraction = Fraction(16, 15),
     core_oversubscription: Fraction = Fraction(15),
-    bandwidth: Fraction = Fraction(200 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(25 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = _RATES,
 ) -> Topology:
     """`pods` of `segments` of `boxes` boxes; spines per pod and plane, cores per plane.
 
@@ -58,14 +55,12 @@ def hpn(
         boxes=pods * segments * boxes,
         gpus=gpus,
         nics=gpus,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
+        rates=rates,
     )
     groups = wire_rail_groups(wiring, inside, pods * segments, planes=_PLANES, leaf="tor")
     by_pod = [groups[p * segments : (p + 1) * segments] for p in range(pods)]
-    up = trunk(boxes * nic_bandwidth, spines, leaf_oversubscription)
-    top = Wire(trunk(segments * gpus * up, cores, core_oversubscription), nic_alpha) if cores else None
+    up = trunk(boxes * rates.nic_bandwidth, spines, leaf_oversubscription)
+    top = Wire(trunk(segments * gpus * up, cores, core_oversubscription), rates.nic_alpha) if cores else None
     planes = []
     for plane in range(_PLANES):
         letter = "ab"[plane]
@@ -74,7 +69,7 @@ def hpn(
                 wiring,
                 [_half(pod, plane) for pod in by_pod],
                 spines,
-                Wire(up, nic_alpha),
+                Wire(up, rates.nic_alpha),
                 cores,
                 1,
                 top,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, flag, ratio
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_H100_RATES, BoxRates, Wire
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.tiers import Pod, Switches, cores_for, trunk, wire_tiers
 from syntony.topologies.graph.symmetry import swap_and_turn
@@ -31,12 +31,7 @@ def llama3_24k(
     spines: int = 16,
     cores: int = 0,
     oversubscription: Fraction = Fraction(7),
-    bandwidth: Fraction = Fraction(450 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_H100_RATES,
     nvls: bool = True,
 ) -> Topology:
     """`pods` of `racks` of `boxes` boxes. GPUs are numbered box by box, rack by rack, pod by pod.
@@ -54,11 +49,8 @@ def llama3_24k(
         boxes=pods * racks * boxes,
         gpus=gpus,
         nics=gpus,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
-        nvlink_multicast=nvls,
-        nvlink_reduces=nvls,
+        rates=rates,
+        nvls=nvls,
     )
     wired = inside.wire(wiring)
     rack_width = boxes * (gpus + 1.0)
@@ -68,17 +60,17 @@ def llama3_24k(
         tor = wiring.switch(f"tor{rack // racks}.{rack % racks}", ((rack + 0.5) * rack_width - 0.5, height))
         mine = wired[rack * boxes : (rack + 1) * boxes]
         for nic in (nic for box in mine for nic in box.nics):
-            wiring.cable(nic, tor, nic_bandwidth, nic_alpha)
+            wiring.cable(nic, tor, rates.nic_bandwidth, rates.nic_alpha)
         tors.append(tor)
         blocks.append([tor, *(node for box in mine for node in box.nodes)])
-    up = trunk(boxes * gpus * nic_bandwidth, spines, Fraction(1))
-    top = Wire(trunk(racks * up, cores // spines, oversubscription), nic_alpha) if cores else None
+    up = trunk(boxes * gpus * rates.nic_bandwidth, spines, Fraction(1))
+    top = Wire(trunk(racks * up, cores // spines, oversubscription), rates.nic_alpha) if cores else None
     places = [
         Pod(tors[p * racks : (p + 1) * racks], p * racks * rack_width, (p + 1) * racks * rack_width - 1.0, height)
         for p in range(pods)
     ]
     names = Switches(spine="cluster", core="aggregation")
-    tiers = wire_tiers(wiring, places, spines, Wire(up, nic_alpha), cores, spines, top, names)
+    tiers = wire_tiers(wiring, places, spines, Wire(up, rates.nic_alpha), cores, spines, top, names)
     size = wiring.size
     whole_pods = [
         [node for block in blocks[p * racks : (p + 1) * racks] for node in block] + [*tiers.spines[p]]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE4_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_A100_RATES, BoxRates, Wire
 from syntony.topologies.families.clusters.rail_groups import pod_of, wire_rail_groups, within_a_group
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.tiers import cores_for, trunk, wire_tiers
@@ -31,12 +31,7 @@ def megascale(
     gpus: int = 8,
     spines: int = 32,
     cores: int = 0,
-    bandwidth: Fraction = Fraction(300 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE4_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(25 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_A100_RATES,
 ) -> Topology:
     """`pods` of `groups` sets of leaves with `boxes` boxes each; by default 12,288 GPUs.
 
@@ -52,15 +47,13 @@ def megascale(
         boxes=pods * groups * boxes,
         gpus=gpus,
         nics=gpus,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
+        rates=rates,
     )
     sets = wire_rail_groups(wiring, inside, pods * groups, leaf="tor")
     by_pod = [sets[p * groups : (p + 1) * groups] for p in range(pods)]
-    up = trunk(boxes * nic_bandwidth, spines, Fraction(1))
-    top = Wire(trunk(groups * gpus * up, cores // spines, Fraction(1)), nic_alpha) if cores else None
-    tiers = wire_tiers(wiring, [pod_of(pod) for pod in by_pod], spines, Wire(up, nic_alpha), cores, spines, top)
+    up = trunk(boxes * rates.nic_bandwidth, spines, Fraction(1))
+    top = Wire(trunk(groups * gpus * up, cores // spines, Fraction(1)), rates.nic_alpha) if cores else None
+    tiers = wire_tiers(wiring, [pod_of(pod) for pod in by_pod], spines, Wire(up, rates.nic_alpha), cores, spines, top)
     size = wiring.size
     whole_pods = [
         [node for group in pod for node in group.nodes] + [*row] for pod, row in zip(by_pod, tiers.spines, strict=True)

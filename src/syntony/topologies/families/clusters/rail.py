@@ -11,11 +11,9 @@ different rails must go through another GPU of its box.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from syntony.base.quantity import count
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_H100_RATES, BoxRates
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.wiring import require
 from syntony.topologies.topology import Topology
@@ -25,12 +23,7 @@ def rail(
     boxes: int = 4,
     gpus: int = 8,
     rails: int = 8,
-    bandwidth: Fraction = Fraction(450 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_H100_RATES,
 ) -> Topology:
     """`boxes` >= 2 boxes of `gpus` GPUs with `rails` NICs; of `gpus` and `rails` one divides the other."""
     require(boxes >= 2, f"rail: boxes is {boxes}; rails join at least 2 boxes (a single one is star:{max(gpus, 1)})")
@@ -39,9 +32,7 @@ def rail(
         boxes=boxes,
         gpus=gpus,
         nics=rails,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
+        rates=rates,
         rails=True,
     ).topology(f"rail:boxes={boxes},gpus={gpus},rails={rails}")
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syntony.topologies.families.boxes.boxes import Box, Boxes, Wire
+from syntony.topologies.families.boxes.boxes import Box, Boxes
+from syntony.topologies.families.boxes.rates import Wire
 from syntony.topologies.families.switched.tiers import FORWARDING, Pod, Switches, Tiers, wire_tiers
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, spread
@@ -84,7 +85,7 @@ def wire_rail_groups(
         for box in mine:
             for rail, nic in enumerate(box.nics):
                 for plane in range(planes):
-                    wiring.cable(nic, leaves[plane][rail], boxes.network.bandwidth, boxes.network.alpha)
+                    wiring.cable(nic, leaves[plane][rail], boxes.rates.nic_bandwidth, boxes.rates.nic_alpha)
         result.append(RailGroup(tuple(mine), tuple(leaves), left, left + span, height + 0.5 * (planes - 1)))
     return tuple(result)
 

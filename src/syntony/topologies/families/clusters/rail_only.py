@@ -14,8 +14,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_H100_RATES, BoxRates, Wire
 from syntony.topologies.families.clusters.rail_groups import along_the_rails, wire_rail_groups, wire_spines_by_rail
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.tiers import trunk
@@ -27,12 +27,7 @@ def rail_only(
     domains: int = 4,
     gpus: int = 8,
     radix: int = 64,
-    bandwidth: Fraction = Fraction(450 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_H100_RATES,
 ) -> Topology:
     """`domains` of `gpus` GPUs, on switches with `radix` ports.
 
@@ -53,15 +48,13 @@ def rail_only(
         boxes=domains,
         gpus=gpus,
         nics=gpus,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
+        rates=rates,
     )
     groups = wire_rail_groups(wiring, boxes, groups_count, leaf="rail" if groups_count == 1 else "leaf")
     tiers = None
     if groups_count > 1:
         spines = -(-groups_count * down // radix)
-        up = Wire(trunk(down * nic_bandwidth, spines, Fraction(1)), nic_alpha)
+        up = Wire(trunk(down * rates.nic_bandwidth, spines, Fraction(1)), rates.nic_alpha)
         tiers = wire_spines_by_rail(wiring, groups, spines, up)
     return wiring.topology(along_the_rails(wiring.size, groups, tiers))
 

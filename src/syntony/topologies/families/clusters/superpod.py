@@ -15,8 +15,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, flag
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA, PCIE_ALPHA, Boxes, Wire
-from syntony.topologies.families.boxes.dgx import BOX_PARAMETERS, PCIE4_BANDWIDTH, PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.boxes import Boxes
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_A100_RATES, DGX_H100_RATES, BoxRates, Wire
 from syntony.topologies.families.clusters.rail_groups import (
     along_the_rails,
     pod_of,
@@ -38,12 +38,7 @@ def superpod(
     spines: int = 16,
     cores: int = 0,
     planes: int = 1,
-    bandwidth: Fraction = Fraction(450 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE5_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(50 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_H100_RATES,
     nvls: bool = True,
     sharp: bool = False,
     *,
@@ -68,21 +63,19 @@ def superpod(
         boxes=units * boxes,
         gpus=gpus,
         nics=gpus,
-        nvlink=Wire(bandwidth, alpha),
-        pcie=Wire(pcie_bandwidth, pcie_alpha),
-        network=Wire(nic_bandwidth, nic_alpha),
-        nvlink_multicast=nvls,
-        nvlink_reduces=nvls,
+        rates=rates,
+        nvls=nvls,
     )
     switches = Switches(multicast=sharp, reduces=sharp)
     groups = wire_rail_groups(wiring, inside, units, multicast=sharp, reduces=sharp)
     over_a_leaf = spines // gpus if cores else spines
-    up = trunk(boxes * nic_bandwidth, over_a_leaf, Fraction(1))
+    up = trunk(boxes * rates.nic_bandwidth, over_a_leaf, Fraction(1))
+    trunks = Wire(up, rates.nic_alpha)
     if cores:
-        top = Wire(trunk(units * up, cores // planes, Fraction(1)), nic_alpha)
-        tiers = wire_spines_by_rail(wiring, groups, over_a_leaf, Wire(up, nic_alpha), cores, planes, top, switches)
+        top = Wire(trunk(units * up, cores // planes, Fraction(1)), rates.nic_alpha)
+        tiers = wire_spines_by_rail(wiring, groups, over_a_leaf, trunks, cores, planes, top, switches)
         return wiring.topology(along_the_rails(wiring.size, groups, tiers))
-    tiers = wire_tiers(wiring, [pod_of(groups)], spines, Wire(up, nic_alpha), switches=switches)
+    tiers = wire_tiers(wiring, [pod_of(groups)], spines, trunks, switches=switches)
     return wiring.topology(
         [
             *within_a_group(wiring.size, groups[0]),
@@ -99,32 +92,11 @@ def superpod_a100(
     spines: int = 80,
     cores: int = 28,
     planes: int = 2,
-    bandwidth: Fraction = Fraction(300 * 10**9),
-    alpha: float = NVLINK_ALPHA,
-    pcie_bandwidth: Fraction = PCIE4_BANDWIDTH,
-    pcie_alpha: float = PCIE_ALPHA,
-    nic_bandwidth: Fraction = Fraction(25 * 10**9),
-    nic_alpha: float = NETWORK_ALPHA,
+    rates: BoxRates = DGX_A100_RATES,
     sharp: bool = False,
 ) -> Topology:
     """The same of DGX A100 boxes, whose NVSwitches only forward; at full size it has cores. Symmetry as `superpod`."""
-    return superpod(
-        units,
-        boxes,
-        gpus,
-        spines,
-        cores,
-        planes,
-        bandwidth,
-        alpha,
-        pcie_bandwidth,
-        pcie_alpha,
-        nic_bandwidth,
-        nic_alpha,
-        nvls=False,
-        sharp=sharp,
-        family="superpod-a100",
-    )
+    return superpod(units, boxes, gpus, spines, cores, planes, rates, nvls=False, sharp=sharp, family="superpod-a100")
 
 
 _SHAPE = (

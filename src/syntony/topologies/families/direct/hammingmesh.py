@@ -25,7 +25,7 @@ import itertools
 from fractions import Fraction
 
 from syntony.base.quantity import rate, seconds, shape
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, NVLINK_ALPHA
+from syntony.topologies.families.boxes.rates import NETWORK_ALPHA, NVLINK_ALPHA
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, require

@@ -18,7 +18,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, flag, rate, ratio, seconds
-from syntony.topologies.families.boxes.boxes import Wire
+from syntony.topologies.families.boxes.rates import Wire
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.tiers import Pod, Switches, cores_for, trunk, wire_tiers
 from syntony.topologies.graph.symmetry import swap_and_turn

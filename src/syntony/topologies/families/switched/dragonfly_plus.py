@@ -19,7 +19,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from syntony.base.quantity import count, rate, seconds
-from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA
+from syntony.topologies.families.boxes.rates import NETWORK_ALPHA
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.families.switched.global_cables import Circle, global_cables, is_mirrored
 from syntony.topologies.graph.symmetry import swap_and_turn

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from syntony.topologies.families.boxes.boxes import Wire
+from syntony.topologies.families.boxes.rates import Wire
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, require, spread
 from syntony.topologies.topology import Permutation
