@@ -4,6 +4,7 @@
     run_command   `syntony WORDS`
     torchrun      torchrun: an agent, and ranks that may be fresh ones
     launch        ranks without an agent
+    faulty_lab    a command in an emulated cluster that has a fault
 
 All but the first are forked from a process that has imported torch already, which takes seconds of every other.
 """
@@ -14,6 +15,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from syntony.__main__ import main
 from tests.collectives.launch import launch as launch_here
@@ -61,3 +64,15 @@ def launch(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a script on several forked ranks (launch.py); `timeout` in seconds."""
     return run(launch_here, ranks, Path(script), [*map(str, arguments)], torch=True, timeout=timeout, **environment)
+
+
+def faulty_lab(fault: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs `syntony WORDS` on four hosts around a switch, 100 Mbit/s a wire. Skips the test where no lab can be."""
+    syntony = [sys.executable, "-m", "syntony"]
+    lab = [*syntony, "lab", "star:4", "--rate", "100mbit", "--no-ceilings", "--fault", fault]
+    done = subprocess.run(
+        [*lab, "--", *syntony, *words], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+    if done.returncode == 2:
+        pytest.skip(f"no lab here: {done.stderr.strip()}")
+    return done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,7 @@ from syntony.topologies.file_format import from_json
 from syntony.topologies.probed.network import explain
 from tests import forked
 from tests.collectives.ranks import Ranks
-
-ROOT = Path(__file__).parents[2]
+from tests.collectives.running import faulty_lab
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])
@@ -86,18 +84,7 @@ def test_mistakes(words: list[str], sentence: str) -> None:
 @pytest.mark.alone
 def test_a_slow_wire_of_an_emulated_cluster_is_named() -> None:
     """Three good hosts and one whose wire has a quarter of their rate; needs what `syntony lab` needs."""
-    probe = [sys.executable, "-m", "syntony", "topo", "probe", "--health", "--largest", "128K"]
-    lab = [sys.executable, "-m", "syntony", "lab", "star:4", "--rate", "100mbit", "--no-ceilings"]
-    done = subprocess.run(
-        [*lab, "--fault", "slow rank2-switch to 25mbit at 0s", "--", *probe],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    if done.returncode == 2:
-        pytest.skip(f"no lab here: {done.stderr.strip()}")
+    done = faulty_lab("slow rank2-switch to 25mbit at 0s", "topo", "probe", "--health", "--largest", "128K")
     assert done.returncode == 1, done.stdout + done.stderr
     slow = [line for line in done.stdout.splitlines() if "SLOW" in line]
     assert slow

@@ -11,11 +11,11 @@ from syntony.benchmarks.__main__ import main
 from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS, Cell
 from syntony.benchmarks.sim_vs_lab.prediction import Prediction
 from syntony.benchmarks.sim_vs_lab.rank import Job, _buffers
-from syntony.benchmarks.sim_vs_lab.report import Compared, document, row, summary
+from syntony.benchmarks.sim_vs_lab.report import Line, document, row, summary
 
 
-def cell(simulated: float, *measured: float) -> Compared:
-    return Compared(Cell(FABRICS[0], CASES[0], 4 << 20), Prediction(simulated, 0.5), measured)
+def cell(simulated: float, *measured: float) -> Line:
+    return Line(cell=Cell(FABRICS[0], CASES[0], 4 << 20), prediction=Prediction(simulated, 0.5), measured=measured)
 
 
 def test_verdicts() -> None:

@@ -10,7 +10,7 @@ from syntony.benchmarks.__main__ import main
 from syntony.benchmarks.sim_vs_lab.model import goodput
 from syntony.benchmarks.sim_vs_lab.networks import NETWORKS
 from syntony.benchmarks.sim_vs_lab.prediction import Prediction
-from syntony.benchmarks.sim_vs_lab.synthesized import RATE, SIZE, Cell, _closing, _row, seen_by_engines
+from syntony.benchmarks.sim_vs_lab.synthesized import RATE, SIZE, Line, _closing, _row, seen_by_engines
 from syntony.lab.lab_spec import at_rate, spec_of
 from syntony.lab.wires.routes import routes_of
 from syntony.synth.engines import greedy
@@ -39,10 +39,10 @@ def test_engines_see_what_wires_carry_of_our_bytes() -> None:
     assert {link.bandwidth for link in seen.links if link.id not in outside} == {Fraction(10**10)}
 
 
-def cell(simulated: float, *measured: float) -> Cell:
+def cell(simulated: float, *measured: float) -> Line:
     topology = NETWORKS["ring, one slow wire"]()
     schedule = greedy.run(topology, Collective.make("all_gather", 5), SIZE, Budget(5))
-    return Cell(schedule, 0.9, Prediction(simulated, 0.5), measured)
+    return Line(schedule=schedule, promised=0.9, prediction=Prediction(simulated, 0.5), measured=measured)
 
 
 def test_verdicts() -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +20,7 @@ from syntony.collectives.preflight.verdict import of_ranks, to_leave_out
 from syntony.topologies.probed.health import Finding
 from tests import forked
 from tests.collectives.ranks import Ranks
-
-ROOT = Path(__file__).parents[3]
+from tests.collectives.running import faulty_lab
 
 
 @pytest.mark.parametrize(
@@ -141,18 +139,8 @@ def test_a_host_that_is_lost_meanwhile_is_left_out() -> None:
 @pytest.mark.alone
 def test_a_host_with_a_slow_wire_is_left_out() -> None:
     """At half of the others' rate; needs what `syntony lab` needs."""
-    preflight = [sys.executable, "-m", "syntony", "preflight", "--memory", "8M", "--largest", "128K", "--json"]
-    lab = [sys.executable, "-m", "syntony", "lab", "star:4", "--rate", "100mbit", "--no-ceilings"]
-    done = subprocess.run(
-        [*lab, "--fault", "slow rank2-switch to 50mbit at 0s", "--", *preflight],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    if done.returncode == 2:
-        pytest.skip(f"no lab here: {done.stderr.strip()}")
+    words = ("preflight", "--memory", "8M", "--largest", "128K", "--json")
+    done = faulty_lab("slow rank2-switch to 50mbit at 0s", *words)
     assert done.returncode == 1, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if '"leave_out"' in line)
     assert "h2" in json.loads(line[line.index("{") :])["leave_out"], line

@@ -1,22 +1,21 @@
 """Runs an MSCCL++ plan with numbers: threads of thread blocks in random order, from its JSON alone.
 
-Shares nothing with the reader. A slot holds two elements; a thread block has two threads, which share the elements of
-an operation: those on packets and those that reduce deal them in one way, the others in any. Only `nop` and `barrier`
-make threads of a block wait for each other. Port channels and pipelines of several rounds are not played.
+Shares nothing with the reader. Elements 2k and 2k + 1 are slot k; a thread block has two threads, which share the
+elements of an operation: those on packets and those that reduce deal them in one way, the others in any. Only `nop` and
+`barrier` make threads of a block wait for each other. Port channels and pipelines of several rounds are not played.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from tests.synth.formats.launch import Cell, Launch
 from tests.synth.random_executor import WrongError
 
 THREADS = 2
-Cell = tuple[int, str, int]
-"""(rank, buffer, element); elements 2k and 2k + 1 are slot k."""
 Task = Iterator[Any]
 """A thread: yields conditions to wait for (callables), or None between steps."""
 
@@ -28,47 +27,21 @@ def run(plan: dict[str, Any], dice: random.Random) -> None:
     _Launch(plan, dice).go()
 
 
-class _Launch:
+class _Launch(Launch):
     def __init__(self, plan: dict[str, Any], dice: random.Random) -> None:
-        self.plan, self.dice = plan, dice
-        self.gpus = plan["gpus"]
-        self.ranks = len(self.gpus)
-        self.kind = plan["collective"].replace("_", "")
-        self.memory: dict[Cell, int] = {}
+        self.plan, self.gpus = plan, plan["gpus"]
+        kind, ranks = plan["collective"].replace("_", ""), len(self.gpus)
+        width = max(gpu["input_chunks"] or gpu["output_chunks"] for gpu in self.gpus)
+        width //= ranks if kind in ("reducescatter", "alltoall", "scatter") else 1
+        super().__init__(kind, ranks, 2 * width, plan["inplace"], dice)
         self.packets: dict[Cell, int] = {}
-        self.given: dict[Cell, int] = {}
         self.signals: Counter[tuple[int, int, int]] = Counter()  # (from, to, number)
-        self.semaphores: dict[tuple[int, int], int] = {}
         self.arrived: Counter[tuple[Any, ...]] = Counter()
-        self.width = max(gpu["input_chunks"] or gpu["output_chunks"] for gpu in self.gpus)
-        if self.kind in ("reducescatter", "alltoall", "scatter"):
-            self.width //= self.ranks
-        for rank, gpu in enumerate(self.gpus):
-            for number, semaphore in enumerate(gpu.get("semaphores") or []):
-                self.semaphores[rank, number] = semaphore["init_value"]
-            for at in range(self.inputs(rank) * 2):
-                self.memory[self.cell(rank, "i", at)] = self.given[rank, "i", at] = dice.getrandbits(60)
-
-    def inputs(self, rank: int) -> int:
-        if self.kind in ("broadcast", "scatter") and rank:
-            return 0
-        return self.width * (self.ranks if self.kind in ("reducescatter", "alltoall", "scatter") else 1)
-
-    def cell(self, rank: int, buffer: str, at: int) -> Cell:
-        """In place, the output is the input (all_gather: its own part of it; reduce_scatter: a part of it)."""
-        if self.plan["inplace"]:
-            if buffer == "o" and self.kind == "reducescatter":
-                return rank, "i", at + 2 * self.width * rank
-            if buffer == "i" and self.kind in ("allgather", "gather"):
-                return rank, "o", at + 2 * self.width * rank
-            if buffer == "o" and self.kind not in ("allgather", "gather"):
-                return rank, "i", at
-        return rank, buffer, at
-
-    def read(self, cell: Cell) -> int:
-        if cell not in self.memory:
-            raise WrongError(f"{cell} is read before it is written")
-        return self.memory[cell]
+        self.semaphores = {
+            (rank, number): semaphore["init_value"]
+            for rank, gpu in enumerate(self.gpus)
+            for number, semaphore in enumerate(gpu.get("semaphores") or [])
+        }
 
     def go(self) -> None:
         tasks: list[Task] = []
@@ -210,28 +183,3 @@ class _Launch:
             remote = self.gpus[rank]["remote_buffers"][ids[piece["buffer_id"]]]
             return self.cell(remote["rank"], remote["type"], at)
         return self.cell(rank, piece["type"], at)
-
-    # --- the result -----------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        wanted: dict[Cell, int] = defaultdict(int)
-        w, n = 2 * self.width, self.ranks
-        for (rank, _, at), value in self.given.items():
-            match self.kind:
-                case "allreduce" | "broadcast":
-                    ends = [(peer, at) for peer in range(n)]
-                case "reduce":
-                    ends = [(0, at)]
-                case "allgather":
-                    ends = [(peer, rank * w + at) for peer in range(n)]
-                case "gather":
-                    ends = [(0, rank * w + at)]
-                case "reducescatter" | "scatter":
-                    ends = [(at // w, at % w)]
-                case _:
-                    ends = [(at // w, rank * w + at % w)]
-            for peer, place in ends:
-                wanted[peer, "o", place] += value
-        for (rank, buffer, at), value in wanted.items():
-            if self.read(self.cell(rank, buffer, at)) != value:
-                raise WrongError(f"output {at // 2} of rank {rank} is wrong")

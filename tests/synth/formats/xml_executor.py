@@ -10,9 +10,8 @@ import random
 from collections import defaultdict, deque
 from xml.etree import ElementTree
 
+from tests.synth.formats.launch import Launch
 from tests.synth.random_executor import WrongError
-
-Cell = tuple[int, str, int]
 
 
 def run(text: str, depth: int, dice: random.Random) -> None:
@@ -25,40 +24,23 @@ def run(text: str, depth: int, dice: random.Random) -> None:
         _Launch(algo, True, depth, dice).go()
 
 
-class _Launch:
+class _Launch(Launch):
     def __init__(self, algo: ElementTree.Element, in_place: bool, depth: int, dice: random.Random) -> None:
-        self.in_place, self.depth, self.dice = in_place, depth, dice
-        self.kind = algo.attrib["coll"].replace("_", "")
-        self.ranks = int(algo.attrib["ngpus"])
+        kind, ranks = algo.attrib["coll"].replace("_", ""), int(algo.attrib["ngpus"])
         gpus = {int(gpu.attrib["id"]): gpu for gpu in algo}
         per_loop = algo.get("nchunksperloop")
         chunks = int(per_loop or max(int(gpu.get(key, 0)) for gpu in algo for key in ("i_chunks", "o_chunks")))
-        self.width = chunks if self.kind in ("allreduce", "broadcast", "reduce") else chunks // self.ranks
-        self.memory: dict[Cell, int] = {}
-        self.given: dict[Cell, int] = {}
+        width = chunks if kind in ("allreduce", "broadcast", "reduce") else chunks // ranks
+        super().__init__(kind, ranks, width, in_place, dice)
+        self.depth = depth
         self.fifos: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         self.flags: dict[tuple[int, int], int] = defaultdict(int)
-        self.blocks: dict[tuple[int, int], tuple[ElementTree.Element, list[dict[str, str]]]] = {}
-        for rank in range(self.ranks):
-            if not (self.kind in ("broadcast", "scatter") and rank):
-                wide = self.width * (self.ranks if self.kind in ("reducescatter", "alltoall", "scatter") else 1)
-                for at in range(wide):
-                    cell = self.cell(rank, "i", at)
-                    self.memory[cell] = self.given[rank, "i", at] = dice.getrandbits(60)
-            for child in gpus[rank]:
-                if child.tag == "tb":
-                    steps = [dict(step.attrib) for step in child]
-                    self.blocks[rank, int(child.attrib["id"])] = child, steps
-
-    def cell(self, rank: int, buffer: str, at: int) -> Cell:
-        if self.in_place:
-            if buffer == "o" and self.kind == "reducescatter":
-                return rank, "i", at + self.width * rank
-            if buffer == "i" and self.kind in ("allgather", "gather"):
-                return rank, "o", at + self.width * rank
-            if buffer == "o" and self.kind not in ("allgather", "gather"):
-                return rank, "i", at
-        return rank, buffer, at
+        self.blocks: dict[tuple[int, int], tuple[ElementTree.Element, list[dict[str, str]]]] = {
+            (rank, int(child.attrib["id"])): (child, [dict(step.attrib) for step in child])
+            for rank in range(ranks)
+            for child in gpus[rank]
+            if child.tag == "tb"
+        }
 
     def go(self) -> None:
         done = dict.fromkeys(self.blocks, 0)
@@ -118,31 +100,3 @@ class _Launch:
             self.fifos[rank, int(block.attrib["send"]), chan].append(message)
         if step.get("hasdep") == "1":
             self.flags[key] = at + 1
-
-    def read(self, cell: Cell) -> int:
-        if cell not in self.memory:
-            raise WrongError(f"{cell} is read before it is written")
-        return self.memory[cell]
-
-    def check(self) -> None:
-        wanted: dict[tuple[int, int], int] = defaultdict(int)
-        w, n = self.width, self.ranks
-        for (rank, _, at), value in self.given.items():
-            match self.kind:
-                case "allreduce" | "broadcast":
-                    ends = [(peer, at) for peer in range(n)]
-                case "reduce":
-                    ends = [(0, at)]
-                case "allgather":
-                    ends = [(peer, rank * w + at) for peer in range(n)]
-                case "gather":
-                    ends = [(0, rank * w + at)]
-                case "reducescatter" | "scatter":
-                    ends = [(at // w, at % w)]
-                case _:
-                    ends = [(at // w, rank * w + at % w)]
-            for place in ends:
-                wanted[place] += value
-        for (rank, at), value in wanted.items():
-            if self.read(self.cell(rank, "o", at)) != value:
-                raise WrongError(f"output {at} of rank {rank} is wrong")

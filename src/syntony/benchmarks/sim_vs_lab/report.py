@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from syntony.benchmarks.sim_vs_lab.cells import Cell, Fabric
+from syntony.benchmarks.sim_vs_lab.compared import Compared
 from syntony.benchmarks.sim_vs_lab.measurement import Measured
 from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput
-from syntony.benchmarks.sim_vs_lab.prediction import Prediction
 from syntony.benchmarks.tables import Row
 from syntony.lab.lab_spec import LabSpec
 
@@ -23,34 +23,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Compared:
-    """One cell. `measured`: the seconds of every iteration."""
+@dataclass(frozen=True, kw_only=True)
+class Line(Compared):
+    """One cell."""
 
     cell: Cell
-    prediction: Prediction
-    measured: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return median(self.measured)
-
-    @property
-    def ratio(self) -> float:
-        """Simulated per measured."""
-        return self.prediction.seconds / self.median
-
-    @property
-    def spread(self) -> float:
-        """(slowest - fastest) / median of the iterations."""
-        return (max(self.measured) - min(self.measured)) / self.median
 
     @property
     def holds(self) -> bool:
         return abs(self.ratio - 1) <= WITHIN
 
 
-def row(cell: Compared) -> Row:
+def row(cell: Line) -> Row:
     """The table's line; missed is what is too far off."""
     times = [f"{1e3 * seconds:.1f}" for seconds in (cell.prediction.bound, cell.prediction.seconds, cell.median)]
     spread = f"{cell.spread:.1%}" if len(cell.measured) > 1 else ""
@@ -73,7 +57,7 @@ def heading(fabric: Fabric, spec: LabSpec, measured: Measured, message: int, mem
     return "\n".join(lines)
 
 
-def summary(rows: Sequence[Compared]) -> str:
+def summary(rows: Sequence[Line]) -> str:
     """The last line: how many cells hold, and the furthest off."""
     good = [row for row in rows if row.holds]
     worst = max(rows, key=lambda row: abs(row.ratio - 1))
@@ -87,7 +71,7 @@ def summary(rows: Sequence[Compared]) -> str:
     )
 
 
-def document(row: Compared) -> dict[str, Any]:
+def document(row: Line) -> dict[str, Any]:
     """Bytes and seconds."""
     return {
         "topology": row.cell.fabric.topology,

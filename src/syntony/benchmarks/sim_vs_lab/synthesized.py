@@ -21,10 +21,11 @@ from tempfile import TemporaryDirectory
 
 from syntony.base.wording import bytes_of
 from syntony.benchmarks.sim_vs_lab.cells import Case
+from syntony.benchmarks.sim_vs_lab.compared import Compared
 from syntony.benchmarks.sim_vs_lab.measurement import Measured, measure
 from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput
 from syntony.benchmarks.sim_vs_lab.networks import NETWORKS
-from syntony.benchmarks.sim_vs_lab.prediction import Prediction, Predictor, memory_rate
+from syntony.benchmarks.sim_vs_lab.prediction import Predictor, memory_rate
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, spec_of
 from syntony.synth.engines import auto
@@ -50,23 +51,12 @@ MEDIAN, MOST = 0.05, 0.12
 """Goals: how far a simulated time may be off the measured one."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One line. `promised`: seconds of the schedule; `measured`: of every iteration."""
+@dataclass(frozen=True, kw_only=True)
+class Line(Compared):
+    """One schedule. `promised`: seconds of it."""
 
     schedule: Schedule
     promised: float
-    prediction: Prediction
-    measured: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return median(self.measured)
-
-    @property
-    def off(self) -> float:
-        """Of the simulated time, over the measured one."""
-        return self.prediction.seconds / self.median - 1
 
 
 def seen_by_engines(spec: LabSpec, memory: float) -> Topology:
@@ -82,7 +72,7 @@ def seen_by_engines(spec: LabSpec, memory: float) -> Topology:
     return replace(spec.topology, links=links)
 
 
-def compare(name: str, memory: float, budget: float, folder: Path) -> tuple[list[Cell], Measured]:
+def compare(name: str, memory: float, budget: float, folder: Path) -> tuple[list[Line], Measured]:
     """All cells of a network. Schedules that are not in `folder` are synthesized, and written there."""
     spec = at_rate(spec_of(NETWORKS[name]()), RATE)
     schedules = [_schedule(spec, kind, memory, budget, folder / f"{name} {kind}.json") for kind in COLLECTIVES]
@@ -91,11 +81,11 @@ def compare(name: str, memory: float, budget: float, folder: Path) -> tuple[list
     predictor = Predictor(spec, found.latency(), memory)
     slices = executor_slice(spec.topology.ranks)
     cells = [
-        Cell(
-            schedule,
-            simulate(schedule, SIZE, slices).seconds - burst_seconds(spec),
-            predictor.predict(program, SIZE),
-            found.seconds[case, SIZE],
+        Line(
+            schedule=schedule,
+            promised=simulate(schedule, SIZE, slices).seconds - burst_seconds(spec),
+            prediction=predictor.predict(program, SIZE),
+            measured=found.seconds[case, SIZE],
         )
         for schedule, (case, program) in zip(schedules, programs.items(), strict=True)
     ]
@@ -119,28 +109,27 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class _Told(Row):
-    cell: Cell | None = None
+    cell: Line | None = None
 
 
-def _row(name: str, cell: Cell) -> _Told:
+def _row(name: str, cell: Line) -> _Told:
     times = (cell.prediction.bound, cell.promised, cell.prediction.seconds, cell.median)
-    spread = (max(cell.measured) - min(cell.measured)) / cell.median
     cells = (
         name, cell.schedule.collective.kind, cell.schedule.engine, *(f"{1e3 * seconds:.0f}" for seconds in times),
-        f"{spread:.1%}", f"{1 + cell.off:.3f}", f"{cell.median / cell.promised:.3f}",
+        f"{cell.spread:.1%}", f"{cell.ratio:.3f}", f"{cell.median / cell.promised:.3f}",
     )  # fmt: skip
-    return _Told(cells, f"off by {cell.off:+.0%}" if abs(cell.off) > MOST else "", cell=cell)
+    return _Told(cells, f"off by {cell.ratio - 1:+.0%}" if abs(cell.ratio - 1) > MOST else "", cell=cell)
 
 
 def _closing(rows: Sequence[_Told]) -> list[str]:
     cells = [row.cell for row in rows if row.cell]
     if not cells:
         return []
-    middle = median(abs(cell.off) for cell in cells)
+    middle = median(abs(cell.ratio - 1) for cell in cells)
     return [
         f"{len(cells)} cells: off by {middle:.1%} in the median"
         + (f"  MISSED: {MEDIAN:.0%}" if middle > MEDIAN else "")
-        + f", by {max(abs(cell.off) for cell in cells):.1%} at most; measured per schedule: "
+        + f", by {max(abs(cell.ratio - 1) for cell in cells):.1%} at most; measured per schedule: "
         f"{median(cell.median / cell.promised for cell in cells):.3f} in the median"
     ]
 

@@ -48,7 +48,7 @@ def _parts(options: argparse.Namespace) -> Iterator[Part]:
         yield _part(title, cells, last)
 
 
-def _part(title: str, cells: Sequence[report.Compared], closing: list[str]) -> Part:
+def _part(title: str, cells: Sequence[report.Line], closing: list[str]) -> Part:
     return Part(title, report.COLUMNS, lambda: map(report.row, cells), lambda rows: closing)
 
 
@@ -63,14 +63,18 @@ def _document(options: argparse.Namespace) -> tuple[Any, bool]:
     return told, all(cell.holds for cell in cells)
 
 
-def compare(fabric: Fabric, sizes: dict[int, int], memory: float) -> tuple[list[report.Compared], Measured]:
+def compare(fabric: Fabric, sizes: dict[int, int], memory: float) -> tuple[list[report.Line], Measured]:
     """All cells of one fabric, measured and then simulated."""
     spec = fabric.spec()
     programs = {case: case.program() for case in CASES}
     measured = measure(spec, programs, sizes)
     predictor = Predictor(spec, measured.latency(), memory)
     rows = [
-        report.Compared(Cell(fabric, case, size), predictor.predict(programs[case], size), measured.seconds[case, size])
+        report.Line(
+            cell=Cell(fabric, case, size),
+            prediction=predictor.predict(programs[case], size),
+            measured=measured.seconds[case, size],
+        )
         for case in CASES
         for size in sizes
     ]

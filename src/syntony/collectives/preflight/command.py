@@ -8,16 +8,13 @@ all together        every collective's result, and its time
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell
-from syntony.base.arguments import count, seconds, size
-from syntony.base.command import Command, UserError
-from syntony.topologies.probed.health import TOLERANCE
+from syntony.base.arguments import size
+from syntony.base.command import Command
+from syntony.collectives.examination import add_examination, examine_ranks
 
 if TYPE_CHECKING:
     from syntony.collectives.bootstrap.launch import Exchange
@@ -26,39 +23,21 @@ if TYPE_CHECKING:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", type=count, metavar="N", help="start N ranks here (default 2; not under a launcher)")
+    add_examination(parser)
     parser.add_argument("--memory", type=size, default="256M", metavar="SIZE", help="of each rank's (default 256M)")
-    parser.add_argument("--largest", type=size, default="4M", metavar="SIZE", help="largest message (default 4M)")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=TOLERANCE,
-        metavar="X",
-        help="slow is below X times the peers' median (default %(default)s)",
-    )
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="of any one message (default 60)")
 
 
 def _preflight(arguments: argparse.Namespace) -> int:
-    from syntony.collectives.bootstrap.rendezvous import work_on_ranks
-
-    if not 0 < arguments.tolerance < 1:
-        raise UserError(f"--tolerance {arguments.tolerance:g}: it is a part of the peers' median, between 0 and 1")
-    work = partial(_run, arguments=arguments)
-    return work_on_ranks(arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
+    return examine_ranks(arguments, _examine)
 
 
-def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
+def _examine(exchange: Exchange, hosts: Sequence[str], arguments: argparse.Namespace) -> int:
     """1 where a host should be left out. Who is lost or late on the way is found, too."""
     from syntony._core import CommunicationError
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.preflight.verdict import to_leave_out
     from syntony.topologies.probed.health import Finding
 
-    if exchange.size < 2:
-        raise UserError("there is one rank only: wires are between two ranks or more")
-    host = os.environ.get("SYNTONY_HOST") or socket.gethostname()
-    hosts = [name.decode() for name in exchange.all_gather("hosts", host.encode())]
     speaker = 0
     try:
         with Communicator.create(exchange, arguments.timeout, "preflight") as group:

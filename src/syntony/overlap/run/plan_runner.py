@@ -16,7 +16,6 @@ their own (`dp.gather`), so that its second half never waits for another op's fi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
@@ -43,7 +42,6 @@ _MOVES = {
     Kind.RECV: _torch.Move.RECV,
 }
 _SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
-HEARD = "it stops: "  # opens the reason of who aborts a group because another one has failed
 _PATIENCE = timedelta(milliseconds=200)  # between two looks for Ctrl-C
 
 
@@ -262,18 +260,16 @@ class PlanRunner:
         if place < 0:
             raise error
         op = self.plan.graph[self._keys[place]]
-        said = self._worldly(op.lane, str(error))
-        text = f"step {self._numbers[step]}: {op.kind} of {op.key} on lane {op.lane!r}: {said}"
-        raise OverlapError(text) from error
+        lane = f"lane {op.lane!r}{_numbering(self.groups[op.lane])}"
+        raise OverlapError(f"step {self._numbers[step]}: {op.kind} of {op.key} on {lane}: {error}") from error
 
-    def _worldly(self, lane: str, said: str) -> str:
-        """What a group of Syntony's has said, with ranks by their numbers in the world."""
-        if _backend_of(self.groups[lane]).name() != "syntony":
-            return said
-        members = dist.get_process_group_ranks(self.groups[lane])
-        here, *others = said.split(HEARD, 1)  # what it was told by another rank is in the world's numbers
-        here = re.sub(r"\brank (\d+)\b", lambda found: f"rank {members[int(found[1])]}", here)
-        return HEARD.join([here, *others])
+
+def _numbering(group: dist.ProcessGroup) -> str:
+    """What tells the ranks of a group, which its errors name by their numbers in it, from those of the world."""
+    members = dist.get_process_group_ranks(group)
+    if members == list(range(len(members))):
+        return ""
+    return f" (whose ranks from 0 on are the world's {', '.join(map(str, members))})"
 
 
 def _backend_of(group: dist.ProcessGroup) -> Any:

@@ -26,7 +26,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
-from syntony.overlap.run.plan_runner import HEARD, OverlapError
+from syntony.overlap.run.plan_runner import OverlapError
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
@@ -74,10 +74,10 @@ def _work(config: Config, exchange: Exchange | None, work: Work) -> None:
             with _computing_on(config.run.device):
                 work(config, mesh, world)
         except OverlapError as error:
-            world.abort(f"{HEARD}{error}")
+            world.abort(f"it stops: {error}")
             raise RankError(f"rank {place} stops: {error}") from error
         except (dist.DistError, CommunicationError) as error:
-            world.abort(f"{HEARD}{error}")
+            world.abort(f"it stops: {error}")
             raise RankError(f"rank {place} stops, between two steps: {error}") from error
 
 

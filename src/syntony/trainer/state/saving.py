@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,17 @@ class _Part:
     chunks: list[tuple[str, tuple[int, ...], Box, torch.dtype]]
     written: list[WriteResult]
     refusal: str = ""
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one rank writes of a tensor: boxes of it, and where their elements are in the flat buffer of a layer."""
+
+    label: str
+    shape: tuple[int, ...]
+    layer: int
+    boxes: list[Box]
+    places: list[tuple[int, int]]
 
 
 class Saving:
@@ -116,40 +128,25 @@ class Saving:
 
     def _chunks(self) -> Iterator[_Chunk]:
         """Copies of what this rank is to write. Collective."""
-        rank, me = self._rank, self._rank.mesh.rank
-        layers = rank.updates.layers
-        memories = [sorted(rank.updates.memories(layer.shards[0])) for layer in layers.values() if layer.shards]
-        told = list(parts_of(rank)), memories[0] if memories else []
-        words = [pickle.loads(blob) for blob in rank.world.gather(pickle.dumps(told))]
-        kinds = ["", *next((kinds for _, kinds in words if kinds), [])]
-        parts: list[tuple[int, Part]] = [(number, part) for number, (parts, _) in enumerate(words) for part in parts]
-        of_label: dict[str, list[tuple[int, Part]]] = {}
-        shapes = {block.label: block.shape for _, part in parts for block in part.cut}
-        for number, part in parts:
-            for label in {block.label for block in part.cut}:
-                of_label.setdefault(label, []).append((number, part))
-        given = np.zeros(len(words), np.int64)
-        for label, holders in sorted(of_label.items()):
-            runs = [within(part.places(label), part.spans) for _, part in holders]
-            edges = edges_of(runs)
-            owners = np.array([number for number, _ in holders])
-            having = np.array([has(each, edges) for each in runs])
-            by_rank = np.array([having[owners == number].any(axis=0) for number in range(len(words))])
-            left = givers(by_rank, np.diff(edges), given) == me
-            for (number, part), mine, held in zip(holders, runs, having, strict=True):
-                which = left & held
-                if number != me or not which.any():
-                    continue
-                left &= ~held
-                places, sharded = stretches(mine, edges, which).tolist(), layers[part.layer]
-                for kind in kinds:
-                    values = torch.cat([self._copy(sharded, kind, at, size) for at, size in places])
-                    name = f"{label}.{kind}" if kind else label
-                    at = 0
-                    for box in boxes(shapes[label], spans(edges, which)):
-                        size = int(np.prod(box[1]))
-                        yield _Chunk(name, shapes[label], box, values[at : at + size].view(box[1]))
-                        at += size
+        parts, kinds = self._told()
+        for share in _shares(parts, self._rank.mesh.rank):
+            sharded = self._rank.updates.layers[share.layer]
+            sizes = [prod(box[1]) for box in share.boxes]
+            for kind in kinds:
+                values = torch.cat([self._copy(sharded, kind, at, size) for at, size in share.places])
+                name = f"{share.label}.{kind}" if kind else share.label
+                for box, piece in zip(share.boxes, values.split(sizes), strict=True):
+                    yield _Chunk(name, share.shape, box, piece.view(box[1]))
+
+    def _told(self) -> tuple[list[tuple[Part, ...]], list[str]]:
+        """The parts that each rank has, and what there is of each element: it ("") and what the optimizer remembers.
+        Collective."""
+        updates = self._rank.updates
+        memories = [sorted(updates.memories(layer.shards[0])) for layer in updates.layers.values() if layer.shards]
+        told = tuple(parts_of(self._rank)), memories[0] if memories else []
+        words = [pickle.loads(blob) for blob in self._rank.world.gather(pickle.dumps(told))]
+        kinds = next((kinds for _, kinds in words if kinds), [])
+        return [parts for parts, _ in words], ["", *kinds]
 
     def _copy(self, sharded: ShardedLayer, kind: str, at: int, size: int) -> Tensor:
         """Elements of a layer's flat buffer that this rank updates."""
@@ -164,6 +161,31 @@ class Saving:
                 memory: Tensor = self._rank.updates.slices.state(parameter)[kind]
                 found.append(memory[first - part.start : last - part.start])
         return torch.cat(found).cpu()
+
+
+def _shares(of_rank: Sequence[Sequence[Part]], me: int) -> Iterator[_Share]:
+    """Of what several ranks have the same of, each gives some: what rank `me` does."""
+    of_label: dict[str, list[tuple[int, Part]]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for rank, parts in enumerate(of_rank):
+        for part in parts:
+            shapes |= {block.label: block.shape for block in part.cut}
+            for label in {block.label for block in part.cut}:
+                of_label.setdefault(label, []).append((rank, part))
+    given = np.zeros(len(of_rank), np.int64)
+    for label, holders in sorted(of_label.items()):
+        runs = [within(part.places(label), part.spans) for _, part in holders]
+        edges = edges_of(runs)
+        owners = np.array([rank for rank, _ in holders])
+        having = np.array([has(each, edges) for each in runs])
+        by_rank = np.array([having[owners == rank].any(axis=0) for rank in range(len(of_rank))])
+        left = givers(by_rank, np.diff(edges), given) == me
+        for (rank, part), mine, held in zip(holders, runs, having, strict=True):
+            which = left & held
+            if rank == me and which.any():
+                left &= ~held
+                places = stretches(mine, edges, which).tolist()
+                yield _Share(label, shapes[label], part.layer, boxes(shapes[label], spans(edges, which)), places)
 
 
 class _Chunks(dcp.DefaultSavePlanner):

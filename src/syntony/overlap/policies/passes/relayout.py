@@ -38,18 +38,6 @@ def split_reduce(graph: Graph) -> Graph:
     return graph if layout.zero else generate(graph.layers, replace(layout, zero=1))
 
 
-def by_level(graph: Graph, local: int) -> Graph:
-    """Sums go level by level: scattered among `local` neighbours, summed over their boxes, gathered among neighbours.
-    That is hybrid sharding with a replica per box, and so it runs; lane `dp` is then the box."""
-    layout = layout_of(graph)
-    ranks = layout.dp * layout.cp
-    if ranks % local:
-        raise UserError(f"level is {local}; it must divide the {ranks} ranks that sum gradients")
-    if layout.replicas > 1 or local in (1, ranks):
-        return split_reduce(graph)
-    return generate(graph.layers, replace(layout, zero=max(1, layout.zero), replicas=ranks // local))
-
-
 def after_backward(graph: Graph) -> Graph:
     """Sums of gradients wait for all that their device computes before updates."""
     last = {op.device: op.key for op in graph if op.lane == COMPUTE and op.microbatch >= 0}
