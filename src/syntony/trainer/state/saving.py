@@ -135,7 +135,7 @@ class Saving:
             for kind in kinds:
                 values = torch.cat([self._copy(sharded, kind, at, size) for at, size in share.places])
                 name = f"{share.label}.{kind}" if kind else share.label
-                for box, piece in zip(share.boxes, values.split(sizes), strict=True):
+                for box, piece in zip(share.boxes, torch.split(values, sizes), strict=True):
                     yield _Chunk(name, share.shape, box, piece.view(box[1]))
 
     def _told(self) -> tuple[list[tuple[Part, ...]], list[str]]:
@@ -145,8 +145,8 @@ class Saving:
         memories = [sorted(updates.memories(layer.shards[0])) for layer in updates.layers.values() if layer.shards]
         told = tuple(parts_of(self._rank)), memories[0] if memories else []
         words = [pickle.loads(blob) for blob in self._rank.world.gather(pickle.dumps(told))]
-        kinds = next((kinds for _, kinds in words if kinds), [])
-        return [parts for parts, _ in words], ["", *kinds]
+        remembered: list[str] = next((kinds for _, kinds in words if kinds), [])
+        return [parts for parts, _ in words], ["", *remembered]
 
     def _copy(self, sharded: ShardedLayer, kind: str, at: int, size: int) -> Tensor:
         """Elements of a layer's flat buffer that this rank updates."""
