@@ -12,7 +12,13 @@ from syntony.trainer.parallel.mesh import Mesh  # noqa: E402
 
 @pytest.mark.parametrize(
     "sizes",
-    [Parallel(dp=2, tp=2, pp=2), Parallel(dp=4, cp=2, ep=4), Parallel(dp=4, replicas=2, zero=3, tp=2), Parallel()],
+    [
+        Parallel(dp=2, tp=2, pp=2),
+        Parallel(dp=4, cp=2, ep=4),
+        Parallel(dp=4, replicas=2, zero=3, tp=2),
+        Parallel(dp=2, tp=4, grid=True),
+        Parallel(),
+    ],
     ids=str,
 )
 def test_lanes_are_the_axes_of_one_tensor(sizes: Parallel) -> None:
@@ -30,6 +36,9 @@ def test_lanes_are_the_axes_of_one_tensor(sizes: Parallel) -> None:
         "dp": copies.movedim(2, -1),
         "replicas": copies.movedim(1, -1),
     }
+    if sizes.grid:
+        grid = ranks.unflatten(-1, (2, 2))
+        axes |= {"row": grid, "column": grid.movedim(-2, -1)}
     for lane, along in axes.items():
         expected = along.reshape(-1, along.shape[-1]).tolist()
         assert sorted(mesh.members(lane)) == sorted(expected), lane

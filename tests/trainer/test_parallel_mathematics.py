@@ -14,25 +14,26 @@ from tests.trainer.ranks_in_one import assemble, meshes_of, step, tiny
 ROWS = 3
 
 
-def check(model: Model, **sizes: object) -> None:
+def check(model: Model, rows: int = ROWS, **sizes: object) -> None:
     meshes = meshes_of(**sizes)
     seed = 1234
     source = torch.Generator().manual_seed(seed)
     copies = meshes[0].layout.dp
-    texts = [torch.randint(model.vocabulary, (ROWS, model.context + 1), generator=source) for _ in range(copies)]
+    texts = [torch.randint(model.vocabulary, (rows, model.context + 1), generator=source) for _ in range(copies)]
     (one,) = meshes_of()
     want_losses, want = [], {}
     for text in texts:
-        single = step([parallelized(model, one, ROWS, 8)], [one], [(text[:, :-1], text[:, 1:])], seed, 1 / copies)
+        single = step([parallelized(model, one, rows, 8)], [one], [(text[:, :-1], text[:, 1:])], seed, 1 / copies)
         want_losses += single.losses
         for key, gradient in single.gradients[0].items():
             want[key] = want.get(key, 0) + gradient
     batches = []
     for mesh in meshes:
         here, text = positions(mesh, model.context), texts[mesh.place["dp"]]
+        text = text.chunk(mesh.layout.side)[mesh.place["column"]]
         batches.append((text[:, here], text[:, here + 1]))
-    share = 1 / (copies * meshes[0].layout.cp)
-    models = [parallelized(model, mesh, ROWS, 8) for mesh in meshes]
+    share = 1 / (copies * meshes[0].layout.cp * meshes[0].layout.side)
+    models = [parallelized(model, mesh, rows, 8) for mesh in meshes]
     result = step(models, meshes, batches, seed, share)
     assert sum(result.losses) / len(result.losses) == pytest.approx(sum(want_losses) / copies, rel=1e-6), seed
     got = assemble(models, meshes, result)
@@ -47,6 +48,17 @@ def check(model: Model, **sizes: object) -> None:
 @pytest.mark.parametrize("activation", ["swiglu", "gelu"])
 def test_tensor_parallel(sequence: bool, positions: str, activation: str) -> None:
     check(tiny(positions=positions, activation=activation), tp=2, sequence=sequence)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("activation", ["swiglu", "gelu"])
+def test_a_grid(positions: str, activation: str) -> None:
+    check(tiny(positions=positions, activation=activation), rows=4, tp=4, grid=True)
+
+
+def test_larger_grids_and_grouped_queries() -> None:
+    check(tiny(width=36, heads=6, kv=3, hidden=24), rows=3, tp=9, grid=True)
+    check(tiny(kv=2), rows=2, dp=2, tp=4, grid=True)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

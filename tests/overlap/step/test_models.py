@@ -71,6 +71,31 @@ def test_generated_steps_move_what_the_layout_says() -> None:
         assert {op.amount for op in large} == {tokens}
 
 
+@pytest.mark.parametrize("side", [2, 4])
+def test_a_grid_divides_all_but_norms(side: int) -> None:
+    model, form = model_named("gpt:hidden=512,blocks=2,heads=8,seq=128"), Form(batch=4)
+    layout = Layout(tp=side * side, grid=True)
+    alone, shared = layers_of(model, Layout(), form), layers_of(model, layout, form)
+    assert sum(sum(layer.segments) for layer in shared) * side * side == sum(sum(layer.segments) for layer in alone)
+    for whole, part in zip(alone, shared, strict=True):
+        assert (part.weights - part.shared) * side * side == whole.weights - part.shared
+        assert part.output * side * side == whole.output
+    block = {move.name: (move.lane, move.bytes) for move in shared[1].transfers}
+    tokens = 4 * 128 // side * 2
+    assert block == {
+        "across": ("row", tokens * 512), "weights": ("column", 2 * 4 * 512 * 512 // side),
+        "heads": ("row", tokens * 512),
+        "across_feed": ("row", tokens * 512), "weights_feed": ("column", 2 * 8 * 512 * 512 // side),
+        "hidden": ("row", tokens * 2048),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 8}, {"tp": 4, "cp": 2}, {"tp": 4, "dp": 2, "ep": 2}])
+def test_no_grid(sizes: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="grid needs tp to be the square of a number"):
+        Layout(**sizes, grid=True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "layout", "sentence"),
     [
@@ -80,6 +105,9 @@ def test_generated_steps_move_what_the_layout_says() -> None:
         ("gpt2", Layout(tp=5), "12 heads, which 5 ranks cannot share evenly"),
         ("gpt2", Layout(dp=4, ep=4), "the model has no experts"),
         ("gpt2", Layout(pp=40), "too few"),
+        ("gpt2", Layout(tp=4, grid=True), "1 sequences, which 2 rows of the grid cannot share"),
+        ("gpt:hidden=512,heads=9", Layout(tp=4, grid=True), "9 heads, which 2 ranks cannot share evenly"),
+        ("gpt:hidden=512,experts=4", Layout(tp=4, grid=True), "experts, which grid cannot cut"),
     ],
 )
 def test_refusals(name: str, layout: Layout, sentence: str) -> None:

@@ -49,7 +49,13 @@ def test_groups_are_the_ranks_that_differ_in_the_reduced_axes_only(reduced: list
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("dp4", "are 4 ranks"), ("xp4", "are no axes"), ("dp2xdp4", "one axis twice"), ("dp0x8", "no axes")],
+    [
+        ("dp4", "are 4 ranks"),
+        ("xp4", "are no axes"),
+        ("dp2xdp4", "one axis twice"),
+        ("row3xcolumn3", "are 9 ranks"),
+        ("dp0x8", "no axes"),
+    ],
 )
 def test_what_are_no_axes(text: str, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):

@@ -53,6 +53,7 @@ WITH_EXPERTS = {
 CLOSELY = {
     "tp 2": ("parallel.tp=2", "parallel.sequence=false"),
     "tp 2, sequence": ("parallel.tp=2",),
+    "tp 4, grid": ("parallel.tp=4", "parallel.grid=true", "data.rows=2"),
     "cp 2 ring": ("parallel.cp=2",),
     "cp 2 ulysses": ("parallel.cp=2", "parallel.attention=ulysses"),
     "cp 4 striped": ("parallel.cp=4", "parallel.attention=striped"),

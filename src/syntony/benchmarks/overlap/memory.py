@@ -48,6 +48,7 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "pp 4 gpipe, lynx": ("lynx", Parallel(pp=4, schedule="gpipe", recompute=True)),
     "pp 4 1f1b, recompute": ("fifo", Parallel(pp=4, recompute=True)),
     "pp 2 x tp 2": ("fifo", Parallel(pp=2, tp=2)),
+    "tp 4, grid": ("fifo", Parallel(tp=4, grid=True)),
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
     "dp 4, delayed weights": ("ooo_backprop", Parallel(dp=4)),
     "cp 4": ("fifo", Parallel(cp=4)),
@@ -102,7 +103,7 @@ def _step(rank: Rank, name: str) -> Found:
         gradients.append(_bytes([*(shard.gradient for shard in shards), *(sharded._home for sharded in layers)]))
 
     rank.updates.clip = summed  # type: ignore[method-assign]
-    tokens = torch.zeros(config.data.rows, config.model.context // config.parallel.cp, dtype=torch.int64)
+    tokens = torch.zeros(rank.shape[0], config.model.context // config.parallel.cp, dtype=torch.int64)
     for _ in range(2):
         with watch.step():
             rank.step([(tokens, tokens)] * (config.data.microbatches // config.parallel.dp), 1e-5)

@@ -31,6 +31,8 @@ from syntony.overlap.step.pipelines import pipeline
 from syntony.overlap.step.tasks import Pipeline, Times, finish
 
 Doubles = NDArray[np.float64]
+_LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "heads": "cp", "ep": "ep"}
+"""Of what moves for every microbatch, by which of PARTS it is told."""
 PARTS = ("compute", "tp", "cp", "ep", "bubble", "gradients", "weights", "update")
 """What a step's seconds are told by: operations, what its groups move between them, waiting for other stages, sums of
 gradients and gathers of weights that nothing hides, the optimizer."""
@@ -79,7 +81,7 @@ class Forecaster:
         microbatches, none = layout.microbatches, np.zeros(len(self._layers))
         forward = self._operations / cost.flops
         again = forward if layout.recompute else none
-        moved = {lane: self._moved(lane, layout, wires) for lane in ("tp", "cp", "heads", "ep")}
+        moved = {lane: self._moved(lane, layout, wires) for lane in _LANES}
         there, back = (sum((ways[side] for ways in moved.values()), none) for side in (0, 1))
         inputs, weights = (forward * self._backward[:, half] for half in (0, 1))
         times = [of_chunks(part) for part in (forward + there, inputs + again + back, weights)]
@@ -107,7 +109,9 @@ class Forecaster:
         update = max(moves, updates) + min(moves, updates) / count - moves
         computed = float(of_devices(forward + again + inputs + weights).max()) * microbatches
         parts = {"compute": computed, "gradients": exposed, "weights": gathers, "update": update}
-        moved["cp"] = (moved["cp"][0] + moved["heads"][0], moved["cp"][1] + moved.pop("heads")[1])
+        for lane, part in _LANES.items():
+            if lane != part:
+                moved[part] = (moved[part][0] + moved[lane][0], moved[part][1] + moved.pop(lane)[1])
         parts |= {lane: float(of_devices(sum(ways, none)).max()) * microbatches for lane, ways in moved.items()}
         total = took + exposed + gathers + update
         parts["bubble"] = max(0.0, total - sum(parts.values()))

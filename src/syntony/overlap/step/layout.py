@@ -2,6 +2,7 @@
 
     ranks = pp x (dp x cp x tp)        a pipeline stage's ranks do the same, so a stage is one device of a Graph
 
+Where tp is a grid, `row` and `column` are its ranks side by side, and below each other; `tp` is all of them.
 Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together.
 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isqrt
 from typing import Literal, get_args
 
 from syntony.base.command import UserError
@@ -50,6 +52,7 @@ class Parallel:
     spread               each replica updates a part of a shard, so the optimizer's state is divided by all of dp x cp,
                          while weights and gradients move among the ranks of one replica
     sequence             with tp: between the branches, activations are sharded along the sequence
+    grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
                          `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
     schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks a device has, or waves
@@ -67,6 +70,7 @@ class Parallel:
     replicas: int = 1
     spread: bool = False
     sequence: bool = True
+    grid: bool = False
     attention: Attention = "ring"
     traders: int = 1
     schedule: str = "1f1b"
@@ -89,11 +93,18 @@ class Parallel:
             "data": data if self.replicas > 1 else 1,
             "edp": data // self.ep,
             "tp": self.tp,
+            "row": self.side,
+            "column": self.side,
             "ep": self.ep,
             "cp": self.cp if self.attention == "ulysses" else self.rings,
             "heads": self.traders if self.attention == "usp" else 1,
             "pp": self.pp,
         }
+
+    @property
+    def side(self) -> int:
+        """Of the grid of tp: so many ranks are in a row, and in a column. 1: there is none."""
+        return isqrt(self.tp) if self.grid else 1
 
     @property
     def trading(self) -> int:
@@ -164,6 +175,11 @@ class Layout(Parallel):
             raise UserError(
                 f"schedule {self.schedule} has two copies of every layer, which use it at different times; "
                 "zero must be 2 or less"
+            )
+        if self.grid and (self.side**2 != self.tp or self.cp > 1 or self.ep > 1):
+            raise UserError(
+                f"grid needs tp to be the square of a number, and cp and ep to be 1; they are {self.tp}, {self.cp}, "
+                f"{self.ep}"
             )
         if self.slices > 1 and (self.cp > 1 or self.ep > 1):
             raise UserError(

@@ -19,10 +19,13 @@ the trainer runs (trainer/parallel): it takes operations, bytes and cuts from he
     experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
     embedding   embed | place                          leave
     head        norm | logits | loss                   enter, totals
+    on a grid   fork | norm | inner | add              across, weights, heads or hidden
 
 Tensor parallelism divides weights, operations and the inner activations by tp and sums around each branch; with
-sequence parallelism it gathers and scatters instead, and divides the rest too. Context parallelism sends keys and
-values round (ring), or moves heads for tokens around attention (Ulysses; Jacobs et al., 2023).
+sequence parallelism it gathers and scatters instead, and divides the rest too. On a grid (SUMMA), sequences, widths and
+both axes of matrices are divided by its side: what enters a matrix is gathered along a row, weights along a column.
+Context parallelism sends keys and values round (ring), or moves heads for tokens around attention (Ulysses; Jacobs et
+al., 2023).
 """
 
 from __future__ import annotations
@@ -156,19 +159,25 @@ def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot:
     Raises UserError where sizes do not divide.
     """
     check(model, layout)
-    return tuple(_Maker(model, layout, form or Form()).layers(hot))
+    form = form or Form()
+    if form.batch % layout.side:
+        raise UserError(f"a microbatch has {form.batch} sequences, which {layout.side} rows of the grid cannot share")
+    return tuple(_Maker(model, layout, form).layers(hot))
 
 
 def check(model: ModelSpec, layout: Parallel) -> None:
     """Raises UserError where sizes of the model do not divide."""
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
-    tp, cp = layout.tp, layout.cp
+    if layout.grid and model.experts:
+        raise UserError("the model has experts, which grid cannot cut")
+    tp, cp, side = layout.tp // layout.side, layout.cp, layout.side
     for what, size, by in (
+        ("numbers in a width", model.hidden, side),
         ("heads", model.heads, tp * layout.trading),
         ("heads of keys and values", model.kv, tp),
         ("ffn", model.ffn, tp),
-        ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence else 1)),
+        ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence and side == 1 else 1)),
         ("tokens of a sequence", model.seq, cp * layout.halves),
         ("experts", model.experts, layout.ep),
     ):
@@ -199,10 +208,11 @@ class _Branch:
 class _Maker:
     def __init__(self, model: ModelSpec, layout: Parallel, form: Form) -> None:
         self._model, self._layout, self._form = model, layout, form
-        self._tokens = form.batch * (model.seq // (layout.cp * layout.slices))
-        self._outer = layout.tp if layout.sequence else 1  # what divides activations outside the branches
+        self._tokens = form.batch // layout.side * (model.seq // (layout.cp * layout.slices))
+        self._by = layout.tp // layout.side  # what divides what is computed of these tokens
+        self._outer = self._by if layout.sequence or layout.grid else 1  # and activations outside the branches
         self._stream = self._tokens * model.hidden * form.element  # bytes of the residual stream
-        self._norms = layout.tp > 1 and layout.sequence  # their gradients are summed: ranks see parts of the sequence
+        self._norms = layout.tp > 1 and (layout.sequence or layout.grid)  # their gradients are summed: ranks see parts
 
     def layers(self, hot: int) -> list[LayerSpec]:
         model, layout, blocks = self._model, self._layout, list[LayerSpec]()
@@ -226,6 +236,10 @@ class _Maker:
     def _embedding(self) -> LayerSpec:
         model, tp = self._model, self._layout.tp
         positions = model.seq * model.hidden if model.learned else 0
+        if self._layout.side > 1:
+            table = (model.vocab * model.hidden + positions) // tp
+            branch = _Branch("", table, (0, 0), (self._down("weights", table),), self._stream // self._outer)
+            return replace(self._layer("embedding", branch), inputs=0)
         table = -(-model.vocab // tp) * model.hidden + positions
         point = self._leave("leave") if tp > 1 else None
         kept = self._stream // self._outer
@@ -234,24 +248,36 @@ class _Maker:
         )
 
     def _head(self) -> LayerSpec:
-        model, tp = self._model, self._layout.tp
-        logits = 2.0 * self._tokens * model.hidden * model.vocab / tp
-        kept = self._tokens * model.vocab // tp * 4  # logits in fp32, as Korthikanti et al. count them
+        model, tp, by = self._model, self._layout.tp, self._by
+        logits = 2.0 * self._tokens * model.hidden * model.vocab / by
+        kept = self._tokens * model.vocab // by * 4  # logits in fp32, as Korthikanti et al. count them
         table = -(-model.vocab // tp) * model.hidden + model.hidden
-        totals = CommSpec("totals", "tp", Kind.ALL_REDUCE, None, self._tokens * (tp + 1) * 4, most=self._form.batch)
+        totals = CommSpec("totals", "tp", Kind.ALL_REDUCE, None, self._tokens * (by + 1) * 4, most=self._form.batch)
+        if self._layout.side > 1:
+            moves = (
+                self._across("across", model.hidden),
+                self._down("weights", table - model.hidden),
+                replace(totals, lane="row"),
+            )
+            kept += self._gathered(2 * model.hidden, table)
+            return self._layer("head", _Branch("", table, (0, 0, logits, 0), moves, kept, model.hidden))
         points = (self._enter("enter"), totals) if tp > 1 else (None, None)
         kept += self._stream // self._outer
         branch = _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits)
         return self._layer("head", replace(branch, factors=self._factors(model.hidden + model.vocab // tp)))
 
     def _attention(self, block: int) -> _Branch:
-        m, tp, cp = self._model, self._layout.tp, self._layout.cp
+        m, tp, cp, by = self._model, self._layout.tp, self._layout.cp, self._by
         both = 2 * m.hidden * m.kv // m.heads  # width of keys and values
         wide = m.hidden + both
-        into, out = 2.0 * self._tokens * m.hidden * wide / tp, 2.0 * self._tokens * m.hidden * m.hidden / tp
-        scores = 4.0 * self._tokens * m.seq * m.hidden / tp
+        into, out = 2.0 * self._tokens * m.hidden * wide / by, 2.0 * self._tokens * m.hidden * m.hidden / by
+        scores = 4.0 * self._tokens * m.seq * m.hidden / by
         attend, inner = [scores], list[CommSpec | None]([None, None])
         size = self._tokens * self._form.element
+        if self._layout.side > 1:
+            return self._on_grid(
+                f"attention_{block}", m.hidden * (wide + m.hidden), (into + scores, out), m.hidden, wide + m.hidden
+            )
         if cp > 1:
             rings, trading = self._layout.rings, self._layout.trading
             each = 2 if self._layout.attention == "plain" else 1  # of the busiest rank, which sees whole blocks
@@ -283,7 +309,12 @@ class _Maker:
     def _mlp(self, block: int) -> _Branch:
         m, tp = self._model, self._layout.tp
         matrices = 3 if m.gated else 2
-        feed = 2.0 * self._tokens * m.hidden * m.ffn * matrices / tp
+        feed = 2.0 * self._tokens * m.hidden * m.ffn * matrices / self._by
+        if self._layout.side > 1:
+            parts = (feed * (matrices - 1) / matrices, feed / matrices)
+            return self._on_grid(
+                f"mlp_{block}", matrices * m.hidden * m.ffn, parts, m.ffn, matrices * m.ffn, "_feed", "hidden"
+            )
         return _Branch(
             f"mlp_{block}",
             matrices * m.hidden * m.ffn // tp + m.hidden,
@@ -294,6 +325,40 @@ class _Maker:
             feed,
             self._factors(2 * m.hidden + matrices * m.ffn // tp),
         )
+
+    def _on_grid(
+        self,
+        name: str,
+        matrices: int,
+        parts: tuple[float, float],
+        width: int,
+        inside: int,
+        suffix: str = "",
+        between: str = "heads",
+    ) -> _Branch:
+        """A branch of two matrices of so many elements, on a grid. `width`: of what enters the second; `inside`: of
+        what is kept between them."""
+        own, hidden = matrices // self._layout.tp, self._model.hidden
+        points = (
+            self._across(f"across{suffix}", hidden), self._down(f"weights{suffix}", own), self._across(between, width)
+        )  # fmt: skip
+        kept = self._tokens * inside // self._by * self._form.element + self._around()
+        kept += self._gathered(2 * hidden + width, own)
+        return _Branch(name, own + hidden, (0, 0, *parts), points, kept, hidden)
+
+    def _gathered(self, widths: int, weights: int) -> int:
+        """Bytes that a branch keeps of what has come along its row and its column of a grid."""
+        return (self._tokens * widths + self._layout.side * weights) * self._form.element
+
+    def _across(self, name: str, width: int) -> CommSpec:
+        """Along a row: a rank's part of so wide activations, and back sums of their gradients."""
+        size = self._tokens * width * self._form.element
+        return CommSpec(name, "row", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="")
+
+    def _down(self, name: str, weights: int) -> CommSpec:
+        """Along a column: a rank's blocks of matrices, so many elements, and back sums of their gradients."""
+        size = self._layout.side * weights * self._form.element
+        return CommSpec(name, "column", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="")
 
     def _router(self, block: int) -> _Branch:
         m, split = self._model, self._layout.tp > 1

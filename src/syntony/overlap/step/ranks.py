@@ -25,6 +25,9 @@ def members(layout: Parallel, lane: str) -> Ranks:
         return ranks.reshape(pp, -1).T[None]
     if lane == "tp":
         return ranks
+    if lane in ("row", "column"):
+        grid = ranks.reshape(pp, data, layout.side, layout.side)
+        return (grid if lane == "row" else grid.swapaxes(2, 3)).reshape(pp, -1, layout.side)
     if lane == "dp" and layout.copies > 1:
         pairs = np.stack([ranks[: pp // 2], ranks[::-1][: pp // 2]], axis=2)  # (pairs, data, copies, tp)
         return pairs.reshape(pp // 2, 2 * data, tp).swapaxes(1, 2)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from syntony.base.command import UserError
 from syntony.synth.symmetry.levels import Levels
 
-_AXES = re.compile(r"(dp|tp|pp|ep)[1-9][0-9]{0,5}(x(dp|tp|pp|ep)[1-9][0-9]{0,5})*")
+_AXIS = r"(dp|tp|pp|ep|cp|row|column)([1-9][0-9]{0,5})"
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,12 @@ class Axis:
 
 def read_axes(text: str, ranks: int) -> tuple[Axis, ...]:
     """The axes that `text` writes, dp4xtp8, as demands do. Raises UserError."""
-    if not _AXES.fullmatch(text):
-        raise UserError(f"'{text}' are no axes; write dp, tp, pp or ep with sizes, such as dp4xtp8")
-    axes = tuple(Axis(part[:2], int(part[2:])) for part in text.split("x"))
+    parts = [re.fullmatch(_AXIS, part) for part in text.split("x")]
+    if None in parts:
+        raise UserError(
+            f"'{text}' are no axes; write dp, tp, pp, ep, cp, row or column (of tp's grid) with sizes, such as dp4xtp8"
+        )
+    axes = tuple(Axis(part[1], int(part[2])) for part in parts if part)
     if len({axis.name for axis in axes}) < len(axes):
         raise UserError(f"axes {text} name one axis twice")
     total = math.prod(axis.size for axis in axes)

@@ -146,15 +146,18 @@ def feed_forward(model: Model) -> tuple[Weight, Weight, Callable[..., Tensor]]:
     down = Weight("down", (model.width, model.hidden), 0.02 / math.sqrt(2 * model.blocks))
 
     def feed(context: ForwardContext, h: Tensor, block: int | None = None, source: int = 0, of: str = "") -> Tensor:
-        made = context.linear(h, f"{of}up", block, source)
-        if gated:
-            gate, value = made.chunk(2, dim=-1)
-            made = F.silu(gate) * value
-        else:
-            made = F.gelu(made, approximate="tanh")
+        made = activated(model, context.linear(h, f"{of}up", block, source))
         return context.linear(made, f"{of}down", block, source)
 
     return up, down, feed
+
+
+def activated(model: Model, made: Tensor) -> Tensor:
+    """What comes between up and down."""
+    if model.activation == "gelu":
+        return F.gelu(made, approximate="tanh")
+    gate, value = made.chunk(2, dim=-1)
+    return F.silu(gate) * value
 
 
 def head(model: Model) -> Branch:

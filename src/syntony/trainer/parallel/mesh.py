@@ -4,6 +4,8 @@
 
     lane       ranks that meet on it                                      what for
     tp         along tp                                                   pieces of one matrix
+    row        neighbours in tp, where it is a grid               blocks of one row of an activation
+    column     ranks at the same place of those rows              blocks of one column of a matrix
     cp         along cp                                                   pieces of one sequence
     pp         along pp                                                   stages of the model
     dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
@@ -61,6 +63,7 @@ class Mesh:
         place: dict[str, int] = {}
         for axis in ("tp", "cp", "dp", "pp"):
             rest, place[axis] = divmod(rest, getattr(layout, axis))
+        place["column"], place["row"] = divmod(place["tp"], layout.side) if layout.grid else (0, 0)
         place["data"] = (place["dp"] * layout.cp + place["cp"]) * layout.copies
         place["data"] += layout.copies > 1 and 2 * place["pp"] >= layout.pp
         place["edp"], place["ep"] = divmod(place["data"], layout.ep)

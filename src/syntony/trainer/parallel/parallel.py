@@ -16,6 +16,7 @@ from syntony.trainer.model.model import transformer
 from syntony.trainer.parallel.context_parallel.split import context_parallel
 from syntony.trainer.parallel.expert_parallel.split import expert_parallel
 from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.parallel.tensor_parallel.grid import on_grid
 from syntony.trainer.parallel.tensor_parallel.split import tensor_parallel
 
 
@@ -41,7 +42,7 @@ def parallelized(
     alone = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     branches = transformer(alone, even, skew)
     branches = context_parallel(branches, model, mesh)
-    branches = tensor_parallel(branches, model, mesh)
+    branches = (on_grid if mesh.layout.grid else tensor_parallel)(branches, model, mesh)
     branches = expert_parallel(branches, model, mesh, even, hot, visits)
     layers = _together(branches, model.together)
     specs = layers_of(model.spec, mesh.layout, Form(rows, element, even, skew), hot)
@@ -64,6 +65,7 @@ def _together(branches: list[Branch], blocks: int) -> list[list[Branch]]:
 
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
-    """Shape of what a layer hands to the next: sequences, a rank's part of their length, width."""
-    parts = mesh.layout.cp * mesh.layout.slices * (mesh.size("tp") if mesh.layout.sequence else 1)
-    return rows, model.context // parts, model.width
+    """Shape of what a layer hands to the next: sequences, length and width, of each of them a rank's part."""
+    layout = mesh.layout
+    parts = layout.cp * layout.slices * (layout.tp if layout.sequence and not layout.grid else 1)
+    return rows // layout.side, model.context // parts, model.width // layout.side

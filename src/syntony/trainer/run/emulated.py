@@ -42,9 +42,8 @@ def emulated(layers: Sequence[Layer], config: Config) -> list[Layer]:
     rows = config.data.rows
     second, within = seconds_of(config), range(1, len(layers) - 1)
     length = config.model.context // (config.parallel.cp * config.parallel.slices)
-    return [
-        _sleeping(layer, second * (i in within), (rows, length), config.model.top) for i, layer in enumerate(layers)
-    ]
+    whole = None if config.parallel.grid else (rows, length)  # where weights travel, no microbatch is cut
+    return [_sleeping(layer, second * (i in within), whole, config.model.top) for i, layer in enumerate(layers)]
 
 
 def seconds_of(config: Config) -> float:
@@ -53,7 +52,7 @@ def seconds_of(config: Config) -> float:
     return config.run.forward * config.model.blocks / sum(sum(layer.segments) for layer in whole[1:-1])
 
 
-def _sleeping(layer: Layer, second: float, whole: tuple[int, int], top: int) -> Layer:
+def _sleeping(layer: Layer, second: float, whole: tuple[int, int] | None, top: int) -> Layer:
     runs = zip(layer.segments, layer.spec.segments, strict=True)
     return replace(layer, segments=tuple(_run(run, flops * second, whole, top) for run, flops in runs))
 
@@ -96,25 +95,27 @@ class Slotted(Protocol):
     def rows(self, *tensors: Tensor) -> int: ...
 
 
-def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
+def _share(real: Run, whole: tuple[int, int], top: int, tensors: Sequence[Tensor]) -> float:
+    """What part of a microbatch of so many sequences of a length the tensors are, of which a token goes to `top`
+    experts."""
+    (rows, length), first = whole, tensors[0]
+    if first.dim() == 2 and first.is_floating_point():  # rows that came, and those that stayed
+        near = [len(x) for x in tensors if x.shape[1:] == first.shape[1:]]
+        return (real.rows(*tensors) if isinstance(real, Slotted) else sum(near)) / (rows * length * top)
+    share = len(first) / rows
+    return share * first.shape[1] / length if first.dim() == 3 else share  # (sequences, a shard of length, width)
+
+
+def _run(real: Run, seconds: float, whole: tuple[int, int] | None, top: int) -> Run:
     """Makes gradients of the weights that `real` uses; the first of them, a matrix if there is one, takes all the time.
 
-    whole    sequences of a microbatch, and their length; `top`: experts that a token goes to
+    whole    as in _share, as `top`; None: all that comes is whole
     """
-    rows, length = whole
     names: set[str] = set()
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
     def run(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, ...]:
-        first = tensors[0]
-        slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
-        share = len(first) / rows
-        if slotted:
-            near = [len(x) for x in tensors if x.shape[1:] == first.shape[1:]]
-            share = (real.rows(*tensors) if isinstance(real, Slotted) else sum(near)) / (rows * length * top)
-        elif first.dim() == 3:  # (sequences, their length or a shard of it, width)
-            share *= first.shape[1] / length
-        took = seconds * share
+        took = seconds if whole is None else seconds * _share(real, whole, top, tensors)
         return lasting(took, made, context, took, *tensors)
 
     def made(context: ForwardContext, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -218,7 +218,7 @@ class Rank:
         layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
         sizes = self.config.parallel
         tokens = torch.zeros(1, 1, dtype=torch.int64).expand(
-            self.config.data.rows, self.config.model.context // (sizes.cp * sizes.slices)
+            self.shape[0], self.config.model.context // (sizes.cp * sizes.slices)
         )
         kept_by = held(layers, flats, (tokens, tokens), self.dtype)
         return tuple(
@@ -255,7 +255,7 @@ class Rank:
             len(plan.graph.layers) - 1,
             self.updates,
             self.runner,
-            1.0 / (config.data.microbatches * config.parallel.slices * config.parallel.cp),
+            1.0 / (config.data.microbatches * config.parallel.slices * config.parallel.cp * config.parallel.side),
             (self.shape, self.dtype),
             (mesh.place["tp"], mesh.size("tp")),
         )

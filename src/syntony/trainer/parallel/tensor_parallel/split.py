@@ -62,7 +62,7 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
         if kind == "embedding":
             branch = branch.with_segment(0, _embed(rank * model.vocabulary // ranks))
         if kind == "head":
-            logits, loss = _cross_entropy(rank, ranks, rank * model.vocabulary // ranks)
+            logits, loss = cross_entropy(rank, ranks, rank * model.vocabulary // ranks)
             branch = replace(branch, segments=(branch.segments[0], logits, loss))
             branch = branch.with_point(1, Leave("totals", ranks, sequence=False))
         else:
@@ -116,7 +116,7 @@ def _embed(first: int) -> Run:
     return embed
 
 
-def _cross_entropy(rank: int, ranks: int, first: int) -> tuple[Run, Run]:
+def cross_entropy(rank: int, ranks: int, first: int) -> tuple[Run, Run]:
     """The segments logits and loss. Between them (rows, length, 1 + ranks): target's logit, and each rank's total.
     `first`: of this rank's tokens."""
 

@@ -23,15 +23,15 @@ def summed(x: Tensor) -> Move:
     return Move(x, x)
 
 
-def gathered(x: Tensor, ranks: int) -> Move:
-    """Every rank's part of the sequence: all of it."""
+def gathered(x: Tensor, ranks: int, axis: int = 1) -> Move:
+    """Every rank's part of the sequence, or of another axis: all of it."""
     x = x.contiguous()
-    return Move(x, x.new_empty(ranks * len(x), *x.shape[1:]), lambda parts: torch.cat(parts.chunk(ranks), 1))
+    return Move(x, x.new_empty(ranks * len(x), *x.shape[1:]), lambda parts: torch.cat(parts.chunk(ranks), axis))
 
 
-def scattered(x: Tensor, ranks: int) -> Move:
-    """Everybody's sum, of which a rank gets its part of the sequence."""
-    parts = torch.cat(x.chunk(ranks, 1))
+def scattered(x: Tensor, ranks: int, axis: int = 1) -> Move:
+    """Everybody's sum, of which a rank gets its part of the sequence, or of another axis."""
+    parts = torch.cat(x.chunk(ranks, axis))
     return Move(parts, parts.new_empty(len(x), *parts.shape[1:]))
 
 
