@@ -12,6 +12,7 @@ import pytest
 
 from syntony import Communicator, LocalBootstrap, _core
 from syntony.collectives.cuda import forming
+from syntony.collectives.cuda import group as cuda_group
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
 
@@ -156,6 +157,20 @@ def test_calls_become_launches(recorder: Recorder) -> None:
 
     assert on_two_ranks(job) == []
     assert recorder.imported == [], "within a process addresses do"
+
+
+def test_threads_that_form_groups_at_once_are_one_process(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_group, "_NAMES", {})
+    both = threading.Barrier(2)
+    names = iter(["one", "another"])
+
+    def token(_: int) -> str:
+        both.wait(30)
+        return next(names)
+
+    monkeypatch.setattr(cuda_group.secrets, "token_hex", token)
+    assert on_two_ranks(lambda group: group.all_reduce(Shown(8))) == []
+    assert recorder.imported == []
 
 
 def test_what_the_torch_backend_asks(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

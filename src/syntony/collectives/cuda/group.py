@@ -32,7 +32,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 from syntony import _core
@@ -55,6 +54,8 @@ CHANNELS = 32
 SLOT_BYTES = 128 << 10
 
 _ALIGNMENT = 128
+_NAMES: dict[int, str] = {}
+"""By process id, as a forked process is another. Of threads that fill it at once the first wins, for all."""
 _FOR_EVER = 1e9
 """Seconds."""
 DIVIDED = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -116,7 +117,7 @@ class CudaGroup:
             if hosts > 1:
                 raise RuntimeError(f"arrays on GPUs are moved within one host; the group is on {hosts}")
             cuda = forming.executor()
-            return {"process": _process(os.getpid()), "gpu": cuda.describe(self.device)["pci"]}
+            return {"process": _process(), "gpu": cuda.describe(self.device)["pci"]}
 
         at = agreed(self._control, here)
         mine = at[self.rank]
@@ -372,10 +373,10 @@ class CudaGroup:
         return f"rank {self.rank}, on GPU {self.device}: {why}; make the group anew"
 
 
-@cache
-def _process(number: int) -> str:
-    """A name that no other process has, in whatever container it is."""
-    return f"{number} {secrets.token_hex(8)}"
+def _process() -> str:
+    """A name that no other process has, in whatever container it is, and that all threads of this one have."""
+    number = os.getpid()
+    return f"{number} {_NAMES.setdefault(number, secrets.token_hex(8))}"
 
 
 def _failure(sentence: str, kind: str, ranks: tuple[int, ...]) -> CommunicationError:
