@@ -84,12 +84,13 @@ def launch(ranks: int, path: Path, arguments: list[str]) -> int:
     import torch.distributed
 
     torch.distributed.set_debug_level_from_env()  # torch has read it before this environment was set
+    abrupt = "gloo" in arguments
     if path.is_file():
-        return 0 if run(ranks, str(path), arguments) else 1
+        return 0 if run(ranks, str(path), arguments, abrupt) else 1
     good = True
     for script in sorted(path.glob("*.py")):
         print(f"== {script.stem}", flush=True)
-        good &= run(ranks, str(script), arguments, abrupt="gloo" in arguments)
+        good &= run(ranks, str(script), arguments, abrupt)
     return 0 if good else 1
 
 

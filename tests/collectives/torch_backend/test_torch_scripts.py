@@ -46,8 +46,7 @@ def test_hooks_whose_callbacks_wait(ranks: int) -> None:
     for backend in ("gloo", "syntony"):
         done = launch(ranks, HERE / "torch_backend" / "scripts" / "ddp_hooks.py", backend)
         told = f"{backend}:\n{done.stdout}\n{done.stderr[-3000:]}"
-        assert done.stdout.startswith("["), told
-        assert done.returncode == 0 or backend == "gloo", told  # gloo's end, after its losses, was seen to fail
+        assert done.returncode == 0, told
         printed.append(json.loads(done.stdout.splitlines()[0]))
     assert printed[1] == pytest.approx(printed[0], rel=1e-5)
 
