@@ -75,6 +75,9 @@ def load_suite(backend: str, world_size: int, skips_of: str = "gloo") -> type[un
     from torch.testing._internal.common_distributed import TEST_SKIPS
     from torch.testing._internal.distributed import distributed_test as suite
 
+    if backend == "syntony" or "SYNTONY_REPLACE" in os.environ:  # once here, not by every rank of every test
+        import syntony.collectives.torch_backend.backend  # noqa: F401
+
     torch.set_num_threads(1)
     init_process_group = dist.init_process_group
 
