@@ -35,7 +35,8 @@ def run(names: list[str], ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "rest"), [(2, False), (3, False), (4, False), pytest.param(2, True, marks=pytest.mark.sweep)]
+    ("ranks", "rest"),
+    [(2, False), (3, False), *(pytest.param(*which, marks=pytest.mark.sweep) for which in ((2, True), (4, False)))],
 )
 def test_on_a_late_device(ranks: int, rest: bool) -> None:
     """Whatever leaves the group as it was: all on the same ranks. What three ranks run, two run seldom (`rest`)."""
