@@ -1,7 +1,7 @@
 // One collective of one host's ranks on its way through the SharedRounds of their group.
 //
 // No Program, no queue, no header per message: one loop over shared memory, and compared bit by bit with
-// the Programs it stands for (tests/csrc/runtime/test_collectives.py).
+// the Programs it stands for (tests/csrc/runtime/calls/test_collectives.py).
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ from tests.csrc.cuda.gpu import Arrays, VirtualRanks, _cuda, even_sizes, needs_g
 from tests.csrc.program_interpreter import ends, starts
 from tests.csrc.runtime import elements
 from tests.csrc.runtime.cases import generator
-from tests.csrc.runtime.test_programs import fused_ring, random_program
+from tests.csrc.runtime.programs.test_programs import fused_ring, random_program
 
 pytestmark = needs_gpu
 COLLECTIVES = (

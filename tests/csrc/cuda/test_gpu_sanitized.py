@@ -8,7 +8,7 @@ import numpy as np
 from syntony import _core
 from tests.csrc.cuda.gpu import VirtualRanks, needs_gpu
 from tests.csrc.runtime.cases import generator
-from tests.csrc.runtime.test_programs import interpreted, random_program
+from tests.csrc.runtime.programs.test_programs import interpreted, random_program
 
 pytestmark = needs_gpu
 

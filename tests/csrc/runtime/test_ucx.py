@@ -14,20 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.csrc.runtime import (
-    test_collectives,
-    test_counts,
-    test_deaths,
-    test_disagreements,
-    test_ends,
-    test_in_flight,
-    test_many_hosts,
-    test_message_sizes,
-    test_point_to_point,
-    test_priorities,
-    test_signals,
-)
+from tests.csrc.runtime.calls import test_collectives, test_in_flight, test_point_to_point, test_priorities
+from tests.csrc.runtime.failures import test_counts, test_deaths, test_disagreements, test_ends, test_signals
+from tests.csrc.runtime.forming import test_many_hosts
 from tests.csrc.runtime.harness import Processes, Rank, RankFailedError, run_as_processes
+from tests.csrc.runtime.programs import test_message_sizes
 from tests.sampled import one_in
 
 WIRES = {

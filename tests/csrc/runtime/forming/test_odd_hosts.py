@@ -24,7 +24,7 @@ from tests.csrc.runtime import seccomp
 from tests.csrc.runtime.harness import Rank, run_as_processes
 from tests.programs import program
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CLONE_NEWNS, CLONE_NEWUSER, MS_PRIVATE, MS_REC = 0x20000, 0x10000000, 1 << 18, 1 << 14
 
 

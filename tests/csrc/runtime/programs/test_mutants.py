@@ -20,7 +20,7 @@ from tests.csrc.program_interpreter import blocks_of, ends, starts
 from tests.csrc.runtime.cases import ALGORITHMS, COLLECTIVES, ROOTED
 from tests.csrc.runtime.group import Bytes, Group
 from tests.csrc.runtime.harness import Rank, run_as_processes
-from tests.csrc.runtime.test_programs import Columns, fused_ring, random_program
+from tests.csrc.runtime.programs.test_programs import Columns, fused_ring, random_program
 
 TABLES = ("chunks", "slots", "instructions", "operands", "dependencies")
 EDGES = (-1, 0, 1, 2, 3, 7, 2**16 - 1, 2**31 - 1)

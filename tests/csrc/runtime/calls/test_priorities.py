@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.csrc.runtime.calls.test_in_flight import on_threads, random_cases
 from tests.csrc.runtime.cases import Call, even_case, generator
 from tests.csrc.runtime.group import failure_of
 from tests.csrc.runtime.harness import Rank, RankFailedError, run_as_processes, run_as_threads
-from tests.csrc.runtime.test_in_flight import on_threads, random_cases
 
 SMALL = {"SYNTONY_SLOT_BYTES": "4096", "SYNTONY_CREDIT": "8192"}
 CLASSES = ("low", "normal", "high")

@@ -12,7 +12,7 @@ import pytest
 from syntony import _core
 from syntony.synth.checker import check_program
 from tests.csrc.runtime.harness import Rank, run_as_processes
-from tests.csrc.runtime.test_programs import INPUT, OUTPUT, Columns, Table
+from tests.csrc.runtime.programs.test_programs import INPUT, OUTPUT, Columns, Table
 from tests.sampled import one_in
 
 HOSTS = pytest.mark.parametrize("hosts", ["", "abc", "aab"])

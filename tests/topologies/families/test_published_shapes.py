@@ -18,7 +18,7 @@ from syntony.topologies.graph.distance import diameter, hops_from, longest_route
 from syntony.topologies.graph.symmetry import orbits
 from tests.topologies.cuts import cut, inflow
 
-FOREIGN = Path(__file__).resolve().parents[3] / "shared" / "foreign" / "nccl-topology"
+FOREIGN = Path(__file__).resolve().parents[4] / "shared" / "foreign" / "nccl-topology"
 GIGA = 10**9
 
 

@@ -93,7 +93,7 @@ def test_the_legend_tells_every_rate_once() -> None:
 
 def placed(name: str) -> dict[str, tuple[float, float]]:
     """Where the nodes of a file without places are drawn, by name."""
-    topology = read(Path(__file__).parents[1] / "data" / name)
+    topology = read(Path(__file__).parents[2] / "data" / name)
     found = layered(topology)
     assert found is not None
     return {node.name: place for node, place in zip(topology.nodes, found, strict=True)}
@@ -116,7 +116,7 @@ def test_a_network_without_places_is_drawn_in_layers() -> None:
 
 
 def test_the_slow_uplink_is_seen_and_names_are_kept() -> None:
-    topology = read(Path(__file__).parents[1] / "data" / "leaf_spine.json")
+    topology = read(Path(__file__).parents[2] / "data" / "leaf_spine.json")
     slow = slower_than_their_like(topology)
     ends = {frozenset((topology.nodes[topology.links[link].src].name, topology.nodes[topology.links[link].dst].name))
             for link in slow}  # fmt: skip
