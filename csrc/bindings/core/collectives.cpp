@@ -27,9 +27,8 @@ void bind_collectives(nb::module_& m) {
       "collective"_a, "ranks"_a, "bytes"_a,
       "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies "
       "through\n"
-      "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares), `whole` (sums of what "
-      "is\n"
-      "read from the peers' buffers before) or `reference`.");
+      "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference` (straight\n"
+      "from the peers' buffers).");
   nb::dict all;
   for (const CollectiveFacts& facts : kCollectives) {
     nb::dict row;

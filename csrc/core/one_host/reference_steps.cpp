@@ -6,14 +6,10 @@
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
 //      close                         show whether one could read what one needed; the peers are done with one's buffers
 //
-// Sums of less than a cache are taken in two rounds: each adds up all inputs as it reads them. Where some rank wants
-// its sum in place of its input, which peers read, its offer says so, and all goes through copies: to keep what is read
-// until all have read would write every line once more.
-//
 // Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
-// Where a buffer is such that nobody can (memory of a device, secret memory): what is moved, or read whole, is tried,
-// and when that failed, all goes through copies from the start, as nothing that is still needed was overwritten; what
-// is added up in shares may lie where the sum goes, so its owner looks beforehand. What lies in registered memory is
+// Where a buffer is such that nobody can (memory of a device, secret memory): what is moved is tried, and when that
+// failed, all goes through copies from the start, as nothing that is still needed was overwritten; what is added up may
+// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is
 // mapped and read in place, the rest is read by the system (peer_memory.hpp).
 #include <algorithm>
 #include <span>
@@ -36,8 +32,7 @@ static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageByt
 
 struct Offer {
   std::uint32_t reads_all = 0;  // whether this rank can read all others' memory,
-  std::uint32_t readable = 0;   // whether what it offers can be read, as far as it has looked,
-  std::uint32_t stays = 0;      // and stays what it is until all have read it
+  std::uint32_t readable = 0;   // and whether what it offers can be read, as far as it has looked
   BufferAddress buffer;         // its input, where all peers read the same; else the stage has one for each
 };
 struct Report {
@@ -47,12 +42,7 @@ static_assert(sizeof(Offer) <= StageBuffer::kInlineBytes);
 
 class ReferenceSteps final : public SharedSteps {
  public:
-  ReferenceSteps(const SharedJob& job, bool whole)
-      : job_(job),
-        memory_(job.rounds.memory()),
-        shares_(job.facts.reduces && !whole),
-        whole_(whole),
-        adds_(shares_ || (whole && job.reads)) {
+  explicit ReferenceSteps(const SharedJob& job) : job_(job), memory_(job.rounds.memory()) {
     if (!memory_.open_to_all) phase_ = Phase::introduce;
     memory_.trim();
   }
@@ -84,7 +74,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        return adds_ ? add() : copy_next();
+        return job_.facts.reduces ? add() : copy_next();
       case Phase::collect:
         return copy_next();
       case Phase::close:
@@ -122,7 +112,7 @@ class ReferenceSteps final : public SharedSteps {
   void show_offer() {
     StageBuffer& buffer = job_.rounds.next();
     auto& offer = as<Offer>(line(buffer));
-    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, stays() ? 1U : 0U, {}};
+    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, {}};
     std::uint32_t others = 0;
     if (job_.facts.by_destination) {
       others = job_.shows ? job_.destinations : 0;
@@ -133,9 +123,9 @@ class ReferenceSteps final : public SharedSteps {
     } else if (job_.shows) {
       const Block& block = job_.block(job_.rank, 0);
       offer.buffer = address_of(block.input, block);
-      if (shares_) beside(buffer, others++) = address_of(block.output, block);
+      if (job_.facts.reduces) beside(buffer, others++) = address_of(block.output, block);
     }
-    if (offer.reads_all == 0 || !shares_) return;
+    if (offer.reads_all == 0 || !job_.facts.reduces) return;
     const bool readable = PeerMemory::readable(std::span(&offer.buffer, 1)) &&
                           PeerMemory::readable(std::span(&beside(buffer, 0), others));
     offer.readable = readable ? 1 : 0;
@@ -147,18 +137,18 @@ class ReferenceSteps final : public SharedSteps {
 
   /// What the offers mean: true when buffers are read from here on, false when these steps end with their round.
   bool agree() {
-    bool all = true, fit = true;
+    bool all = true, readable = true;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       all = all && offer_of(rank).reads_all != 0;
-      fit = fit && offer_of(rank).readable != 0 && offer_of(rank).stays != 0;
+      readable = readable && offer_of(rank).readable != 0;
     }
     memory_.open_to_all = all;
-    if (!all || !fit) {
+    if (!all || !readable) {
       staged_ = staged_steps(job_);
       return false;
     }
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
-    if (!adds_) plan_copies();
+    if (!job_.facts.reduces) plan_copies();
     return true;
   }
 
@@ -194,18 +184,10 @@ class ReferenceSteps final : public SharedSteps {
     }
   }
 
-  /// Whether nothing is written to this rank's input before all have read what they need of it: peers read no part of
-  /// it that its own sum replaces.
-  [[nodiscard]] bool stays() const {
-    if (!whole_ || job_.facts.by_destination || !job_.reads) return true;
-    const Block& block = job_.block(0, job_.rank);
-    return block.output != block.input;
-  }
-
-  /// One part of this rank's share of the sum, or of all that it takes.
+  /// One part of this rank's share of the sum, or of its block of a reduce_scatter.
   bool add() {
     const Block& block = job_.block(0, job_.rank);
-    const bool shared = shares_ && job_.call.collective == Collective::all_reduce;
+    const bool shared = job_.call.collective == Collective::all_reduce;
     const Stretch share = shared ? job_.share(job_.rank, {0, block.elements}) : Stretch{0, block.elements};
     const std::size_t most = std::min(kReducedOfRank, kReducedBytes / job_.ranks) / kCacheLine * kCacheLine;
     const std::size_t count = std::min(share.count - at_, std::max(most, kCacheLine) / job_.element_bytes);
@@ -220,16 +202,13 @@ class ReferenceSteps final : public SharedSteps {
         const BufferAddress& source = input_of(from);
         if (const std::byte* mapped = memory_.map(from, source)) return mapped + skipped;
         std::byte* const read = room.data() + from * bytes;
-        if (!memory_.read(from, read, source.address + skipped, bytes)) {
-          if (shares_) unreadable(from);
-          failed_ = true;
-        }
+        if (!memory_.read(from, read, source.address + skipped, bytes)) unreadable(from);
         return read;
       });
       if (streams) streaming_copy(output, own, bytes);
       at_ += count;
     }
-    if (at_ < share.count && !failed_) return false;
+    if (at_ < share.count) return false;
     phase_ = shared ? Phase::collect : Phase::close;
     if (shared) plan_collection(block);
     return true;
@@ -305,8 +284,6 @@ class ReferenceSteps final : public SharedSteps {
 
   SharedJob job_;
   PeerMemory& memory_;
-  const bool shares_, whole_;  // how a sum is taken; neither: nothing is added
-  const bool adds_;            // whether this rank adds anything up
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;
@@ -319,8 +296,8 @@ class ReferenceSteps final : public SharedSteps {
 
 }  // namespace
 
-std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job, bool whole) {
-  return std::make_unique<ReferenceSteps>(job, whole);
+std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job) {
+  return std::make_unique<ReferenceSteps>(job);
 }
 
 }  // namespace syntony

@@ -8,8 +8,7 @@ namespace {
 std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
   const bool readable = job.rounds.memory().open_to_all.value_or(true);
   const SharedWay way = shared_way(job.call.collective, job.ranks, job.call.longest() * job.element_bytes, readable);
-  const bool refers = way == SharedWay::reference || way == SharedWay::whole;
-  return refers ? reference_steps(job, way == SharedWay::whole) : staged_steps(job);
+  return way == SharedWay::reference ? reference_steps(job) : staged_steps(job);
 }
 
 }  // namespace

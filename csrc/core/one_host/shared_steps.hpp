@@ -26,8 +26,7 @@ class SharedSteps {
 
 /// Through copies that stay in cache (staged_steps.cpp).
 [[nodiscard]] std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job);
-/// Straight from the peers' own buffers, where the system lets ranks read them (reference_steps.cpp). `whole`: sums are
-/// taken of inputs that all ranks have read before.
-[[nodiscard]] std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job, bool whole);
+/// Straight from the peers' own buffers, where the system lets ranks read them (reference_steps.cpp).
+[[nodiscard]] std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job);
 
 }  // namespace syntony

@@ -12,8 +12,7 @@ namespace syntony {
 enum class SharedWay : std::uint8_t {
   exchange,   // in pieces, through copies that stay in cache (staged_steps.cpp);
   two_shot,   // the same, of sums of which every rank takes a share;
-  whole,      // sums of what is first read from the peers' buffers (reference_steps.cpp);
-  reference,  // straight from these buffers to where it is wanted, sums in shares
+  reference,  // straight from the peers' buffers to where it is wanted, sums in shares (reference_steps.cpp)
 };
 
 /// What a rank shows in a round, at most.

@@ -32,6 +32,7 @@ class Effort:
     skip: int = 0  # iterations left out of the per-iteration statistics
     average: int = 1
     turns: int = 4  # rounds in which contenders take turns
+    fresh: bool = False  # inputs are written before each iteration
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Bench:
             iterations = effort.iterations * (turn + 1) // turns - effort.iterations * turn // turns
             warmups = effort.warmups if turn == 0 else min(1, effort.warmups)
             for measurement, times in zip(measurements, durations, strict=True):
-                times.extend(measurement.lap(warmups, iterations))
+                times.extend(measurement.lap(warmups, iterations, effort.fresh))
         return [np.array(times, np.int64) for times in durations]
 
     def _combine(

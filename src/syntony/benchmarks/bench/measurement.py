@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -36,6 +37,22 @@ def by_clock(call: Call, iterations: int) -> list[int]:
     return [after - before for before, after in pairwise(stamps)]
 
 
+def by_clock_written(write: Call, call: Call, iterations: int) -> list[int]:
+    """As by_clock, of calls whose input is written before each.
+
+    What writing takes while nobody reads is measured first and left out; what it takes longer because peers have read
+    the input meanwhile, and have its lines in their caches, is the call's doing.
+    """
+    alone = sorted(by_clock(write, iterations))[iterations // 2]
+    clock = time.perf_counter_ns
+    stamps = [clock()]
+    for _ in range(iterations):
+        write()
+        call()
+        stamps.append(clock())
+    return [max(0, after - before - alone) for before, after in pairwise(stamps)]
+
+
 @dataclass(frozen=True)
 class Case:
     """One row to be: `block` elements of `element` per block."""
@@ -58,8 +75,11 @@ class Measurement(Protocol):
         """Runs `times` on fresh data; wrong elements on this rank, None when unchecked."""
         ...
 
-    def lap(self, warmups: int, iterations: int) -> list[int]:
-        """Nanoseconds of each iteration on this rank, after a barrier and `warmups`."""
+    def lap(self, warmups: int, iterations: int, fresh: bool = False) -> list[int]:
+        """Nanoseconds of each iteration on this rank, after a barrier and `warmups`.
+
+        `fresh`: every rank writes its input before each iteration, as an application does (by_clock_written).
+        """
         ...
 
 
@@ -168,8 +188,11 @@ class LocalMeasurement:
             wrong += sum(int(np.count_nonzero(guard != _GUARD_BYTE)) for guard in guards)
         return wrong
 
-    def lap(self, warmups: int, iterations: int) -> list[int]:
+    def lap(self, warmups: int, iterations: int, fresh: bool = False) -> list[int]:
         self.contender.barrier()
         for _ in range(warmups):
             self.call()
-        return self.timer(self.call, iterations)
+        if not fresh:
+            return self.timer(self.call, iterations)
+        send = self.test.send
+        return by_clock_written(partial(send.fill, send[0] if send.size else 0), self.call, iterations)

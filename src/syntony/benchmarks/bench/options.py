@@ -143,6 +143,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how it is measured")
     how.add_argument("-n", "--iters", type=int, default=20, metavar="N", help="timed iterations (20)")
     how.add_argument("-w", "--warmup_iters", type=int, default=1, metavar="N", help="iterations before them (1)")
+    how.add_argument("--fresh", action="store_true", help="write inputs before each iteration, untimed")
     how.add_argument("-c", "--check", type=int, default=1, metavar="N", help="checked iterations; 0: no check (1)")
     how.add_argument("-N", "--run_cycles", type=int, default=1, metavar="N", help="repeat the sweep; 0: for ever (1)")
     how.add_argument(
@@ -214,7 +215,12 @@ def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Opti
         step_bytes=arguments.stepbytes,
         step_factor=arguments.stepfactor,
         effort=Effort(
-            arguments.iters, arguments.warmup_iters, arguments.check, arguments.per_iter_skip, arguments.average
+            arguments.iters,
+            arguments.warmup_iters,
+            arguments.check,
+            arguments.per_iter_skip,
+            arguments.average,
+            fresh=arguments.fresh,
         ),
         cycles=arguments.run_cycles,
         per_iteration=arguments.per_iter_timing,
@@ -276,6 +282,8 @@ def _require_peer(name: str) -> None:
 
 
 def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
+    if arguments.fresh:
+        raise UserError("--fresh writes inputs with the CPU: --device cuda has no such form")
     if shape.name == "sendrecv":
         raise UserError("--device cuda runs Programs, and sendrecv is none: it is point to point")
     if arguments.threads is not None:

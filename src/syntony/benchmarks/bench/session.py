@@ -26,6 +26,8 @@ from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 
+FRESH = "inputs are written before each iteration; what that takes alone is left out"
+
 
 def create_communicator(exchange: Exchange, timeout: float) -> Communicator:
     """Ours: syntony.Communicator over the same ranks."""
@@ -54,7 +56,8 @@ def run(
     }
     try:
         with told_to_people():
-            return walk(exchange, options, contenders, Bench(exchange), device)
+            remarks = (FRESH,) if options.effort.fresh else ()
+            return walk(exchange, options, contenders, Bench(exchange), device, remarks)
     finally:
         for contender in contenders:
             contender.close()

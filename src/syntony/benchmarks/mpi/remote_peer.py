@@ -135,6 +135,6 @@ class RemoteMeasurement:
         wrong: int | None = self.peer.ask(self, "check", times)
         return wrong
 
-    def lap(self, warmups: int, iterations: int) -> list[int]:
-        durations: list[int] = self.peer.ask(self, "lap", warmups, iterations)
+    def lap(self, warmups: int, iterations: int, fresh: bool = False) -> list[int]:
+        durations: list[int] = self.peer.ask(self, "lap", warmups, iterations, fresh)
         return durations

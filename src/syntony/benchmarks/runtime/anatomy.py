@@ -85,8 +85,8 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
     sums = _core.COLLECTIVES[collective]["reduces"]
     block = size if collective == "all_reduce" else max(1, size // ranks)
     way = _core.shared_way(collective, ranks, block)
-    if way in ("whole", "reference"):
-        shares = way == "reference" and collective == "all_reduce"
+    if way == "reference":
+        shares = collective == "all_reduce"
         return Work(way, 3 if shares else 2, _by_reference(sums, ranks, block, shares))
     to_each = 1 if collective in ("all_reduce", "all_gather") else ranks
     piece = min(block, _core.SHARED_PIECE_BYTES // to_each)

@@ -93,9 +93,9 @@ def case_of(collective: str, size: int, ranks: int, element: str = "float") -> C
 
 
 def effort(size: int, rounds: int) -> Effort:
-    """Enough iterations for a median, about as long for every size."""
+    """Enough iterations for a median, about as long for every size; inputs are written before each."""
     per_round = max(2, min(250, (4 << 20) // max(size, 1)))
-    return Effort(iterations=rounds * per_round, warmups=2, turns=rounds)
+    return Effort(iterations=rounds * per_round, warmups=2, turns=rounds, fresh=True)
 
 
 def geometric_mean(values: Sequence[float]) -> float:
