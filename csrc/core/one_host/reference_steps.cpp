@@ -214,8 +214,10 @@ class ReferenceSteps final : public SharedSteps {
     return true;
   }
 
-  [[noreturn]] static void unreadable(std::uint32_t rank) {
-    throw Error(Error::Kind::system, system_sentence("the memory of rank " + std::to_string(rank) + " cannot be read"),
+  [[noreturn]] void unreadable(std::uint32_t rank) const {
+    throw Error(Error::Kind::system,
+                system_sentence("rank " + std::to_string(job_.rank) + " cannot read the memory of rank " +
+                                std::to_string(rank)),
                 {static_cast<int>(rank)});
   }
 
@@ -296,8 +298,6 @@ class ReferenceSteps final : public SharedSteps {
 
 }  // namespace
 
-std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job) {
-  return std::make_unique<ReferenceSteps>(job);
-}
+std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job) { return std::make_unique<ReferenceSteps>(job); }
 
 }  // namespace syntony

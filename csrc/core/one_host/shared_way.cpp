@@ -3,10 +3,10 @@
 namespace syntony {
 namespace {
 
-// Measured (2 and 4 ranks, 2 cores with 2 MiB of cache each; `python -m syntony.benchmarks runtime choices`) with inputs
-// that are written before each call: to read them out of their writer's cache, and to write them again after peers have
-// read them, costs more than copies through the cache. From these sizes of a block on, which no such cache holds, the
-// spared copy counts.
+// Measured (2 and 4 ranks, 2 cores with 2 MiB of cache each; `python -m syntony.benchmarks runtime choices`) with
+// inputs that are written before each call: to read them out of their writer's cache, and to write them again after
+// peers have read them, costs more than copies through the cache. From these sizes of a block on, which no such cache
+// holds, the spared copy counts.
 constexpr std::size_t kMovedBytes = std::size_t{1} << 20U;
 constexpr std::size_t kAddedBytes = std::size_t{2} << 20U;
 constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;
