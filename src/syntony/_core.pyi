@@ -298,8 +298,8 @@ SHARED_PIECE_BYTES: int = 131072
 def shared_way(collective: str, ranks: int, bytes: int) -> str:
     """
     How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through
-    the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares), `whole` (sums of what is
-    read from the peers' buffers before) or `reference`.
+    the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference` (straight
+    from the peers' buffers).
     """
 
 COLLECTIVES: dict[str, CollectiveFacts]
