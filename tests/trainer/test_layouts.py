@@ -143,6 +143,8 @@ CLOSE = {
         "cp4 ulysses, grouped": GROUPED | split(cp=4, attention="ulysses"),
         "cp4 striped": split(cp=4, attention="striped"),
         "cp4 plain": split(cp=4, attention="plain"),
+        "cp4 double ring": split(cp=4, inner=2),
+        "cp4 double ring in parts": split(cp=4, inner=2, attention="striped") | chunked("cp", "outer"),
         "cp4 usp": split(cp=4, attention="usp", traders=2),
         "pp4 seq1f1b": split(pp=4, schedule="seq1f1b", slices=2),
         "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),

@@ -17,6 +17,7 @@ from syntony.trainer.parallel.mesh import Mesh  # noqa: E402
         Parallel(dp=4, cp=2, ep=4),
         Parallel(dp=4, replicas=2, zero=3, tp=2),
         Parallel(dp=2, tp=4, grid=True),
+        Parallel(dp=2, cp=4, inner=2),
         Parallel(),
     ],
     ids=str,
@@ -36,6 +37,9 @@ def test_lanes_are_the_axes_of_one_tensor(sizes: Parallel) -> None:
         "dp": copies.movedim(2, -1),
         "replicas": copies.movedim(1, -1),
     }
+    if sizes.inner > 1:
+        rings = ranks.unflatten(2, (-1, sizes.inner))  # pp, dp, outer, cp, tp
+        axes |= {"cp": rings.movedim(3, -1), "outer": rings.movedim(2, -1)}
     if sizes.grid:
         grid = ranks.unflatten(-1, (2, 2))
         axes |= {"row": grid, "column": grid.movedim(-2, -1)}

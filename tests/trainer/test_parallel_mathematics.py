@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from syntony.trainer.config import Model
+from syntony.trainer.parallel.context_parallel import ring
 from syntony.trainer.parallel.context_parallel.split import positions
 from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.parallel import parallelized
@@ -83,6 +84,32 @@ def test_context_parallel(attention: str, positions: str, ranks: int) -> None:
 @pytest.mark.parametrize(("ranks", "traders"), [(4, 1), (4, 2), (4, 4), (8, 2)])
 def test_rings_of_traders(ranks: int, traders: int) -> None:
     check(tiny(), cp=ranks, attention="usp", traders=traders)
+
+
+@pytest.mark.parametrize("attention", ["ring", "striped", "plain"])
+def test_double_rings(attention: str) -> None:
+    check(tiny(), cp=4, attention=attention, inner=2)
+
+
+def test_larger_double_rings() -> None:
+    check(tiny(), cp=8, inner=4)
+    check(tiny(kv=2), cp=8, attention="usp", traders=2, inner=2)
+
+
+@pytest.mark.parametrize("ranks", [4, 6, 8, 12])
+def test_double_rings_pass_on_what_they_have(ranks: int) -> None:
+    """Every rank sees everybody's keys once; each step brings those of a neighbour, in the inner or the outer ring."""
+    for inner in (size for size in range(1, ranks + 1) if ranks % size == 0):
+        held = list(range(ranks))
+        seen = [{rank} for rank in held]
+        for number in range(1, ranks):
+            if number % inner:
+                held = [held[rank // inner * inner + (rank - 1) % inner] for rank in range(ranks)]
+            else:
+                held = [held[(rank - inner) % ranks] for rank in range(ranks)]
+            assert held == [ring.source(rank, ranks, inner, number) for rank in range(ranks)], (inner, number)
+            seen = [had | {have} for had, have in zip(seen, held, strict=True)]
+        assert all(len(had) == ranks for had in seen), inner
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ CLOSELY = {
     "cp 2 ring": ("parallel.cp=2",),
     "cp 2 ulysses": ("parallel.cp=2", "parallel.attention=ulysses"),
     "cp 4 striped": ("parallel.cp=4", "parallel.attention=striped"),
+    "cp 4 double ring": ("parallel.cp=4", "parallel.inner=2"),
     "cp 4 usp": ("parallel.cp=4", "parallel.attention=usp", "parallel.traders=2"),
     "pp 4 seq1f1b": ("parallel.pp=4", "parallel.schedule=seq1f1b", "parallel.slices=2"),
     "dp 2 x tp 2": ("parallel.dp=2", "parallel.tp=2"),

@@ -3,7 +3,8 @@
     ranks = pp x (dp x cp x tp)        a pipeline stage's ranks do the same, so a stage is one device of a Graph
 
 Where tp is a grid, `row` and `column` are its ranks side by side, and below each other; `tp` is all of them.
-Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together.
+Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together. Of double rings,
+`cp` is the inner one, and `outer` the ranks at the same place of these.
 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
 and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
@@ -55,6 +56,8 @@ class Parallel:
     grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
                          `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
+    inner                of a ring, so many neighbours are a ring of their own, in which keys and values go round before
+                         they go on to the next such ring (double rings); 1: all are one ring
     schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks a device has, or waves
     slices               of each sequence, which go through the pipeline one after the other
     recompute            activations are computed again instead of kept
@@ -73,6 +76,7 @@ class Parallel:
     grid: bool = False
     attention: Attention = "ring"
     traders: int = 1
+    inner: int = 1
     schedule: str = "1f1b"
     loops: int = 1
     slices: int = 1
@@ -96,7 +100,8 @@ class Parallel:
             "row": self.side,
             "column": self.side,
             "ep": self.ep,
-            "cp": self.cp if self.attention == "ulysses" else self.rings,
+            "cp": self.cp if self.attention == "ulysses" else self.ring,
+            "outer": self.rings // self.ring,
             "heads": self.traders if self.attention == "usp" else 1,
             "pp": self.pp,
         }
@@ -115,6 +120,11 @@ class Parallel:
     def rings(self) -> int:
         """How many ranks are in a ring in which keys and values go round."""
         return self.cp // self.trading
+
+    @property
+    def ring(self) -> int:
+        """How many of these are neighbours in an inner ring; all of them, if there is but one."""
+        return self.inner if self.inner > 1 else self.rings
 
     @property
     def halves(self) -> int:
@@ -145,7 +155,7 @@ class Layout(Parallel):
     clip: Clip = Clip.OFF
 
     def __post_init__(self) -> None:
-        for name in (*_SIZES, "replicas", "microbatches", "loops", "prefetch", "slices", "traders"):
+        for name in (*_SIZES, "replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.attention not in get_args(Attention):
@@ -154,6 +164,8 @@ class Layout(Parallel):
             raise UserError(
                 f"traders is {self.traders}; it needs attention usp, and must divide cp, which is {self.cp}"
             )
+        if self.rings % self.inner:
+            raise UserError(f"inner is {self.inner}; it must divide the ranks of a ring, and these are {self.rings}")
         if self.zero not in (0, 1, 2, 3):
             raise UserError(
                 f"zero is {self.zero}; it must be 0 (nothing sharded), 1 (optimizer), 2 (gradients) or 3 (weights)"

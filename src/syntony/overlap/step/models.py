@@ -291,7 +291,10 @@ class _Maker:
                 self._rows(name, lane, Kind.ALL_TO_ALL, size * width // tp)
                 for name, width in (("to_heads", m.hidden + sent), ("to_tokens", m.hidden))
             ]
-            inner = [*(self._rows(f"ring_{step}", "cp", Kind.SHIFT, size * sent // tp) for step in range(1, rings))]
+            lanes = ("outer" if step % self._layout.ring == 0 else "cp" for step in range(1, rings))
+            inner = [
+                self._rows(f"ring_{step}", on, Kind.SHIFT, size * sent // tp) for step, on in enumerate(lanes, start=1)
+            ]
             inner = [ends[0], *inner, ends[1]] if trading > 1 else [*inner, None]
         elif tp > 1 and self._layout.sequence:  # attention needs all tokens, the products beside it do not
             inner = [CommSpec(name, "tp", None, None, 0, most=self._form.batch) for name in ("heads", "tokens")]

@@ -31,9 +31,10 @@ def members(layout: Parallel, lane: str) -> Ranks:
     if lane == "dp" and layout.copies > 1:
         pairs = np.stack([ranks[: pp // 2], ranks[::-1][: pp // 2]], axis=2)  # (pairs, data, copies, tp)
         return pairs.reshape(pp // 2, 2 * data, tp).swapaxes(1, 2)
-    if lane in ("cp", "heads"):
-        grid = ranks.reshape(pp, layout.dp, -1, layout.sizes["heads"], tp)
-        grid = np.moveaxis(grid, 2 if lane == "cp" else 3, -1)
+    if lane in ("cp", "heads", "outer"):
+        sizes = layout.sizes
+        grid = ranks.reshape(pp, layout.dp, sizes["outer"], sizes["cp"], sizes["heads"], tp)
+        grid = np.moveaxis(grid, ("outer", "cp", "heads").index(lane) + 2, -1)
         return grid.reshape(pp, -1, grid.shape[-1])
     size = layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]  # neighbours, and who is at one place of them
     rows = ranks.reshape(pp, data // size, size, tp)

@@ -7,6 +7,7 @@
     row        neighbours in tp, where it is a grid               blocks of one row of an activation
     column     ranks at the same place of those rows              blocks of one column of a matrix
     cp         along cp                                                   pieces of one sequence
+    outer      ranks at the same place of double rings            keys and values that go to the next inner ring
     pp         along pp                                                   stages of the model
     dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
                are replicas

@@ -31,7 +31,7 @@ def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decid
     """Gathers and scatters of sequences as shifts, shard by shard beside the products of matrices that take or make
     them, in one direction or in two (ways=0: the faster). Where sums are whole (sequence=false) or keys go round, and
     with `pieces`, the batch is cut instead: in so many, or (0) as many as ranks."""
-    lanes = inner_lanes(graph, "tp", "cp")
+    lanes = inner_lanes(graph, "tp", "cp", "outer")
     if pieces or not can_loop(graph):
         return Decided(in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
     return best_of(cost, [Decided(loop(graph, way), orders.critical) for way in ([ways] if ways else (1, 2))])
@@ -57,7 +57,7 @@ def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> D
     """Tier by tier, what is simulated fastest: each layer's sum whole, split (primitive) or by level (group), in slices
     (workload); products beside what they wait for, in pieces; updates over the cut between steps. Tensor and expert
     parallelism go by level inside their collectives' algorithms."""
-    inner = [lane for lane in ("tp", "ep", "cp") if lane in graph.groups]
+    inner = [lane for lane in ("tp", "ep", "cp", "outer") if lane in graph.groups]
     forms = motifs.forms_of(graph, gcd(local, graph.groups["dp"])) if "dp" in graph.groups else ("",)
 
     def decided(chosen: Sequence[str], count: int) -> Decided:
@@ -81,7 +81,7 @@ def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
     """The fastest program that its transformations lead to: all_reduce split, the optimizer on shards in between
     (reorder), slice by slice as sums come (fuse); products of matrices beside their collectives (overlap), in pieces,
     or shard by shard in the order of the product."""
-    inner = [lane for lane in ("tp", "cp") if lane in graph.groups]
+    inner = [lane for lane in ("tp", "cp", "outer") if lane in graph.groups]
     split = [graph, *([relayout.split_reduce(graph)] if "dp" in graph.groups else [])]
     beside = [in_turn(one, count, inner) for one in split for count in sorted({1, pieces})]
     beside += [loop(one) for one in split if can_loop(one)]
@@ -97,5 +97,5 @@ def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
 def t3(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """Hardware starts what moves as its producer stores it, piece by piece: only the first has a launch and a latency.
     Sums in memory take no time of the processor."""
-    cut = in_turn(graph, pieces, inner_lanes(graph, "tp", "cp"))
+    cut = in_turn(graph, pieces, inner_lanes(graph, "tp", "cp", "outer"))
     return Decided(replace(cut, triggered=True), orders.critical)

@@ -25,7 +25,7 @@ STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a microbatch's way, between it 
 def oases(graph: Graph, cost: Cost, batches: int) -> Decided:
     """Sub-batches side by side: one computes while the other's sums move; what is computed again is not moved again. As
     many (0) as are simulated fastest."""
-    inner_lanes(graph, "tp", "cp", "ep")
+    inner_lanes(graph, "tp", "cp", "outer", "ep")
     counts = [batches] if batches else [n for n in (2, 4) if relayout.layout_of(graph).microbatches % n == 0] or [2]
     return best_of(cost, [Decided(relayout.side_by_side(graph, count), orders.critical) for count in counts])
 
@@ -45,7 +45,7 @@ def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
     after another. How far apart, in how many pieces (0), or shard by shard, is simulated. What moves has its link
     alone, unless others are faster in flight with it."""
     relayout.unordered(graph, "interleave")
-    lanes = inner_lanes(graph, "tp", "cp", "ep")
+    lanes = inner_lanes(graph, "tp", "cp", "outer", "ep")
     cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
     unlike = [*{len(one): one for one in cut}.values(), *([loop(graph)] if can_loop(graph) and not pieces else [])]
     found = [relayout.first_come(one, cost, orders.staggered(share)) for one in unlike for share in STAGGERS]

@@ -11,13 +11,20 @@ Which tokens a rank has decides how much of its blocks causality leaves, of 4 ra
                                           has r and 2n - 1 - r
     striped     every n-th token          tttt  tttt  tttt  tttt        at every step a triangle
 
+Double rings (`inner` = 2: of two hosts with two ranks each): keys and values go round in a host, then all of its ranks
+hand them to the next host at once, so that few steps wait for the network between hosts, and not every one.
+
+    step                       1            2            3
+    whose keys     0 1 | 2 3    1 0 | 3 2    3 2 | 1 0    2 3 | 0 1        are at ranks 0 1 | 2 3
+
 What a step finds is merged with what was found before (model/flash.py): o and l of each query. In the backward a block
 needs o and l of all of them, and the gradient of o. The steps hand these back through the places of their own
 gradients: that of o is the gradient of the last o, that of l the last l, and that of a third tensor, which only holds
 the place, the last o. Only steps read them.
 
 Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers (2023), section 3; Brandon et al.: Striped Attention
-(2023), section 3; the pieces from both ends are Llama 3's (section 3.3.2) and DistFlashAttn's idea of balance (2023).
+(2023), section 3; the pieces from both ends are Llama 3's (section 3.3.2) and DistFlashAttn's idea of balance (2023);
+double rings are LoongTrain's (Gu et al., 2024, section 4.3).
 """
 
 from __future__ import annotations
@@ -65,6 +72,12 @@ def positions(form: Attention, rank: int, ranks: int, length: int) -> Tensor:
     """Places in a sequence of `length` tokens of those that a rank holds, int64 [length / ranks]."""
     held = runs(form, rank, ranks, length)
     return torch.cat([torch.arange(begin, begin + step * size, step) for begin, step, size in held])
+
+
+def source(rank: int, ranks: int, inner: int, step: int) -> int:
+    """Whose keys and values a rank has in a step. Every `inner`-th step hands them to the next inner ring."""
+    (ring, place), rounds = divmod(rank, inner), step // inner
+    return (ring - rounds) % (ranks // inner) * inner + (place - step + rounds) % inner
 
 
 def seen(form: Attention, rank: int, source: int, tokens: int) -> tuple[Seen, ...]:

@@ -154,7 +154,13 @@ def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
     if layout.rings > 1:
         runs += _ring(into, model, mesh)
         turn, between = mesh.place["cp"] // layout.trading, range(1, layout.rings)
-        points += [Shift(f"ring_{number}", turn, layout.rings) for number in between]
+        outer, inner = divmod(turn, layout.ring)
+        points += [
+            Shift(f"ring_{number}", inner, layout.ring)
+            if number % layout.ring
+            else Shift(f"ring_{number}", outer, layout.rings // layout.ring)
+            for number in between
+        ]
     else:
         runs.append(lambda context, made, x: whole(context, *into(context, made, x)))
     if layout.trading > 1:
@@ -204,7 +210,8 @@ def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
         return shared(kv[:, 0], sharing), shared(kv[:, 1], sharing)
 
     def step(number: int) -> Run:
-        there, last = ring.seen(form, rank, (rank - number) % ranks, tokens), number == ranks - 1
+        source = ring.source(rank, ranks, layout.ring, number)
+        there, last = ring.seen(form, rank, source, tokens), number == ranks - 1
 
         def run(context: ForwardContext, kv: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             if number == 1:
