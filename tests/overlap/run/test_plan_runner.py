@@ -31,3 +31,15 @@ def test_a_killed_rank_ends_the_step_by_name() -> None:
     for sentence in said:
         assert re.match(r"step 2: (all_reduce|reduce_scatter) of reduce\.\d/\d on lane 'dp': ", sentence)
         assert "rank 2" in sentence
+
+
+@pytest.mark.parametrize(
+    ("members", "numbering"), [([0, 1], ""), ([4, 6], " (whose ranks from 0 on are the world's 4, 6)")]
+)
+def test_ranks_of_a_lane_are_told_from_those_of_the_world(
+    monkeypatch: pytest.MonkeyPatch, members: list[int], numbering: str
+) -> None:
+    from syntony.overlap.run import plan_runner
+
+    monkeypatch.setattr(plan_runner.dist, "get_process_group_ranks", lambda group: members)
+    assert plan_runner._numbering(None) == numbering  # type: ignore[arg-type]

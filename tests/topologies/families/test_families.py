@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import networkx as nx
 import pytest
 
-from syntony.topologies import TopologyError, parse
+from syntony.base.quantity import count
+from syntony.topologies import Topology, TopologyError, parse
 from syntony.topologies.families import FAMILIES
+from syntony.topologies.families.boxes.rates import BOX_PARAMETERS, DGX_A100_RATES, BoxRates
+from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.distance import diameter
 from syntony.topologies.graph.symmetry import group_order, orbits
 from tests.topologies.cuts import cut, inflow
@@ -203,3 +207,19 @@ def test_the_table_of_families_is_complete(family: object) -> None:
 def test_a_size_beyond_reason_is_refused(name: str) -> None:
     with pytest.raises(TopologyError, match=r"more than 100000 nodes|1 to 1024"):
         parse(name)
+
+
+def test_each_rate_of_a_box_is_a_parameter() -> None:
+    built: list[tuple[int, BoxRates]] = []
+
+    def build(boxes: int, rates: BoxRates = DGX_A100_RATES) -> Topology:
+        built.append((boxes, rates))
+        return parse("ring:2")
+
+    boxes = Parameter("boxes", count, "boxes")
+    family = Family("of-boxes", build, (boxes, *BOX_PARAMETERS), summary="", source="", example="")
+    assert dict(family.defaults()) == vars(DGX_A100_RATES)
+    assert family.signature().startswith("of-boxes:BOXES,bandwidth=300e9,alpha=3.5e-07,pcie_bandwidth=31.5e9,")
+    family.topology({"boxes": 3})
+    family.topology({"nic_bandwidth": Fraction(7), "boxes": 2, "alpha": 1.0})
+    assert built == [(3, DGX_A100_RATES), (2, replace(DGX_A100_RATES, alpha=1.0, nic_bandwidth=Fraction(7)))]
