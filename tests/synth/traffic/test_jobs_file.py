@@ -79,7 +79,7 @@ def test_members_in_every_spelling() -> None:
         (HEAD + '[[job]]\npattern = "ring"\nsize = 8\n', "line 3: job 0: pattern is \"ring\": no pattern 'ring'"),
         (HEAD + '[[job]]\nschedule = "none.json"\nsize = 8\n', "line 3: job 0: schedule is .* cannot be read"),
         (HEAD + JOB + 'name = "a"\n' + JOB + 'name = "a"\n', 'line 9: job 1: name is "a": another job has it'),
-        (HEAD + JOB + "speed = 2\n", "line 5: job 0: speed is 2: there is no such field; the fields are compute"),
+        (HEAD + JOB + "speed = 2\n", "line 5: job 0: speed is 2: there is no such field; the fields are candidates"),
     ],
 )
 def test_refusals_name_file_line_and_field(text: str, why: str, tmp_path: Path) -> None:

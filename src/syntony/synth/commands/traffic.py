@@ -13,10 +13,13 @@ from syntony.base.command import Command
 from syntony.base.outputs import add_output, wrote
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     from syntony.synth.formats.jobs_file import JobsFile
+    from syntony.synth.traffic.candidates import Placement
     from syntony.synth.traffic.choice import Choice
     from syntony.synth.traffic.interleave import Interleaving
     from syntony.synth.traffic.run import Outcome
@@ -94,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.synth.traffic.mltcp import mltcp
     from syntony.synth.traffic.run import run
 
-    jobs = _read(options)
+    jobs, placements = _placed(_read(options), options.file)
     with progress(f"simulating {options.file}"):
         plain = run(jobs.topology, jobs.jobs, jobs.choice, timeline=True)
         shifts = interleave(jobs.topology, jobs.jobs, jobs.choice) if jobs.interleave else None
@@ -114,14 +117,50 @@ def _run(options: argparse.Namespace) -> int:
         shifted_lines = describe(shifted) if shifted else None
     heading = f"{len(jobs.jobs)} jobs" if len(jobs.jobs) > 1 else "1 job"
     story = [f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)"]
+    story += _placements_table(placements, options.top)
     story += _jobs_table(plain, shifted, shifts, unequal)
     story += ["", "hottest links" + (", interleaved" if shifted else ""), *table(links)]
     for what, why in (("why it takes as long", lines), ("and interleaved", shifted_lines)):
         story += ["", what, *(f"  {line}" for line in why)] if why else []
     story += [wrote(path) for path in (options.trace, options.heat_map) if path]
     report = _report(plain, shifted, shifts, unequal) | {"critical_path": lines, "interleaved_path": shifted_lines}
+    if placements:
+        report["placements"] = [
+            {"score": one.score, "members": [list(job.members) for job in one.jobs]} for one in placements
+        ]
     tell(options, report, story)
     return 0
+
+
+def _placed(jobs: JobsFile, path: str) -> tuple[JobsFile, Sequence[Placement]]:
+    """The jobs where they interleave best, and all placements, if they may be in several places."""
+    from syntony.base.progress import progress
+    from syntony.synth.traffic.candidates import ranked
+
+    if not jobs.movable:
+        return jobs, ()
+    with progress(f"placing the jobs of {path}"):
+        placements = ranked(jobs.topology, jobs.jobs, jobs.places, jobs.choice)
+    return replace(jobs, jobs=placements[0].jobs), placements
+
+
+def _placements_table(placements: Sequence[Placement], top: int) -> list[str]:
+    from syntony.base.text_table import aligned
+    from syntony.base.wording import counted
+
+    if not placements:
+        return []
+    rows = [["score", *(job.name for job in placements[0].jobs)]]
+    rows += [[f"{one.score:.3f}", *(_spans(job.members) for job in one.jobs)] for one in placements[:top]]
+    heading = f"{counted(len(placements), 'placement')}, by how well jobs interleave there; the first is simulated"
+    return [heading, *aligned(rows, "<" * len(rows[0]), "  "), ""]
+
+
+def _spans(members: Sequence[int]) -> str:
+    """As in a jobs file: 0-1,4-5."""
+    firsts = [rank for place, rank in enumerate(members) if not place or members[place - 1] != rank - 1]
+    lasts = [rank for place, rank in enumerate(members) if members[place + 1 : place + 2] != (rank + 1,)]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
 
 
 def _read(options: argparse.Namespace) -> JobsFile:

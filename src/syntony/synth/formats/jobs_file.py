@@ -8,6 +8,7 @@
     [[job]]
     name = "vision"
     members = "0-1,4-5"     # ranks of the topology, in the order of the pattern's members; or [0, 1, 4, 5]
+    candidates = ["0-3"]    # where else it could be; the best place for all jobs together is taken (default none)
     pattern = "all_reduce:ring"
     size = "64M"
     compute = "40ms"        # per iteration, before its messages (default 0)
@@ -72,12 +73,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False)
 class JobsFile:
-    """What a jobs file says."""
+    """What a jobs file says. `places`: by job, where it may be, its own members first."""
 
     topology: Topology
     jobs: tuple[Job, ...]
     choice: Choice
     interleave: bool
+    places: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @property
+    def movable(self) -> bool:
+        """Whether a job may be in several places."""
+        return any(len(places) > 1 for places in self.places)
 
 
 def read_jobs(path: str | Path) -> JobsFile:
@@ -94,17 +101,23 @@ def parse_jobs(text: str, path: Path) -> JobsFile:
     interleave = head.read("interleave", _flag, False)
     rows = head.read("job", _tables)
     head.finish()
-    jobs: list[Job] = []
+    jobs, places = list[Job](), list[tuple[tuple[int, ...], ...]]()
     for number, row in enumerate(rows):
-        jobs.append(_job(_Table(row, path, text, number), topology, [job.name for job in jobs], path.parent))
-    return JobsFile(topology, tuple(jobs), choice, interleave)
+        table = _Table(row, path, text, number)
+        job, others = _job(table, topology, [job.name for job in jobs], path.parent)
+        jobs.append(job)
+        places.append((job.members, *others))
+    return JobsFile(topology, tuple(jobs), choice, interleave, tuple(places))
 
 
-def _job(table: _Table, topology: Topology, taken: list[str], folder: Path) -> Job:
+def _job(table: _Table, topology: Topology, taken: list[str], folder: Path) -> tuple[Job, tuple[tuple[int, ...], ...]]:
+    """The job, and where else it could be."""
     name = table.read("name", _text, f"job{len(taken)}")
     if name in taken:
         raise table.wrong("name", "another job has it; every job has a name of its own")
     members = table.read("members", lambda value: _members(value, topology), tuple(range(topology.ranks)))
+    nowhere: tuple[tuple[int, ...], ...] = ()
+    candidates = table.read("candidates", lambda value: _candidates(value, topology, len(members)), nowhere)
     size = table.read("size", _size)
     if table.has("pattern") == table.has("schedule"):
         raise table.missing("a job has either a pattern or a schedule")
@@ -116,7 +129,7 @@ def _job(table: _Table, topology: Topology, taken: list[str], folder: Path) -> J
     iterations = table.read("iterations", _whole(1, _MOST_ITERATIONS), 1)
     start = table.read("start", _seconds, 0.0)
     table.finish()
-    return Job(name, members, messages, iterations, compute, start)
+    return Job(name, members, messages, iterations, compute, start), candidates
 
 
 def _scheduled(path: Path, members: int, size: int) -> Messages:
@@ -247,6 +260,16 @@ def _members(value: object, topology: Topology) -> tuple[int, ...]:
     if len(set(members)) != len(members):
         raise ValueError("a rank is listed twice")
     return tuple(members)
+
+
+def _candidates(value: object, topology: Topology, count: int) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of what members can be, such as ["0-3", "4-7"]')
+    found = tuple(_members(each, topology) for each in value)
+    for members in found:
+        if len(members) != count:
+            raise ValueError(f"a candidate has {len(members)} ranks, but the job has {count} members")
+    return found
 
 
 def _span(text: str) -> range:

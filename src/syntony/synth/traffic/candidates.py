@@ -1,0 +1,64 @@
+"""Where jobs should run, of the places that a scheduler would accept: those where they can interleave best.
+
+    job a may be on 0-1,4-5 or 0-3      every choice of places without a rank of two jobs is a candidate;
+    job b may be on 2-3,6-7 or 4-7      its score: how much of what they ask of shared links fits once they are turned
+
+CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24), section 4: the scheduler hands over candidates, each gets its affinity
+graph and the time shifts found on it, and a score, the mean over the links that jobs share of 1 - excess. Links are
+counted here on which jobs could be in each other's way at all; a placement without any scores 1. A placement whose
+affinity graph has a loop CASSINI refuses; here what its shifts leave over counts. Of equal scores, the first is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from syntony.base.command import UserError
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.interleave import Interleaving, interleave
+from syntony.synth.traffic.job import Job
+from syntony.topologies.topology import Topology
+
+MOST = 200
+"""Candidates that are looked at."""
+Members = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Jobs where they would run, and what time shifts leave. score: 1 is no overlap on any link."""
+
+    jobs: tuple[Job, ...]
+    shifts: Interleaving
+    score: float
+
+
+def ranked(
+    topology: Topology, jobs: Sequence[Job], places: Sequence[Sequence[Members]], choice: Choice
+) -> list[Placement]:
+    """All placements, the best first. `places`: by job, where it may be; the scheduler's favourite first.
+
+    Raises UserError where there is none, or where there are more than MOST.
+    """
+    found = []
+    for members in _candidates(places):
+        placed = tuple(replace(job, members=there) for job, there in zip(jobs, members, strict=True))
+        shifts = interleave(topology, placed, choice)
+        over = [link.excess for link in shifts.links]
+        found.append(Placement(placed, shifts, 1.0 - sum(over) / len(over) if over else 1.0))
+    return sorted(found, key=lambda one: -round(one.score, 9))
+
+
+def _candidates(places: Sequence[Sequence[Members]]) -> Iterator[tuple[Members, ...]]:
+    count = 0
+    for members in product(*places):
+        if len(set().union(*members)) < sum(map(len, members)):
+            continue
+        count += 1
+        if count > MOST:
+            raise UserError(f"the jobs can be placed in more than {MOST} ways; give them fewer candidates")
+        yield members
+    if not count:
+        raise UserError("the jobs' candidates always have a rank in common; there is no way to place all of them")
