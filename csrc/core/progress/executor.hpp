@@ -98,6 +98,8 @@ class Execution {
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
   bool perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames);
   void reduce_locally(const Instruction& instruction, std::uint32_t slice);
+  /// Copies a piece of `slot` to where it is wanted: past the caches where the slot has `streamed` bytes or more.
+  void place(Slot slot, Piece to, const std::byte* from, std::size_t streamed) const;
   [[nodiscard]] Sender& sender(const Instruction& instruction) const;
   [[nodiscard]] Receiver& receiver(const Instruction& instruction) const;
   [[nodiscard]] FrameHeader header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes,

@@ -53,7 +53,7 @@ ROOMS = {
     "runtime": _room(
         "what the runtime reaches",
         "runtime",
-        "anatomy choices gloo mpi latency limit kill mismatch soak import meeting priority hosts decode over",
+        "anatomy choices gloo mpi latency limit kill mismatch soak import meeting priority hosts wire decode over",
     ),
     "overlap": _room(
         "what overlap reaches",

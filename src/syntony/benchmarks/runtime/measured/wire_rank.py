@@ -1,0 +1,144 @@
+"""One of the two ranks of the table `wire`, started in the lab: ours and gloo in turns with bare sockets.
+
+    python -m syntony.benchmarks.runtime.measured.wire_rank WORK RESULTS
+
+WORK is a JSON `Work`, equal on both ranks; rank 0 writes RESULTS, a JSON list of `Crossing`s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from syntony.benchmarks.bench.contenders import Contender, Syntony, TorchGroup
+from syntony.benchmarks.bench.measurement import Memory, by_clock, local_measurement
+from syntony.benchmarks.runtime.measured.sweep import case_of
+from syntony.collectives.bootstrap.launch import Exchange
+from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+from syntony.collectives.communicator import Communicator
+
+OURS, GLOO, RAW = "auto", "gloo", "raw TCP"
+_TIMEOUT = 120.0  # seconds that a collective may take
+_BYTES_A_TURN = 8 << 20
+
+
+@dataclass(frozen=True)
+class Work:
+    collectives: tuple[str, ...]
+    sizes: tuple[int, ...]
+    turns: int
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Medians of the slower rank in seconds, by contender; `wrong`: elements."""
+
+    collective: str
+    size: int
+    seconds: dict[str, float]
+    wrong: int
+
+
+class RawTcp:
+    """A connection to the other rank over which both send and receive as much at once, from and to ordinary memory."""
+
+    def __init__(self, exchange: Exchange, most: int) -> None:
+        with socket.create_server(("", 0)) if exchange.rank == 0 else socket.socket() as listener:
+            port = listener.getsockname()[1] if exchange.rank == 0 else 0
+            port = int(exchange.all_gather("raw TCP", str(port).encode())[0])
+            if exchange.rank == 0:
+                self._socket, _ = listener.accept()
+            else:
+                self._socket = socket.create_connection((os.environ["MASTER_ADDR"], port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._sent, self._received = (memoryview(np.ones(most, np.uint8)) for _ in range(2))
+        self._poll = select.poll()
+
+    def swap(self, size: int) -> None:
+        """So many bytes each way."""
+        sent = received = 0
+        while True:
+            try:
+                while sent < size:
+                    sent += self._socket.send(self._sent[sent:size])
+            except BlockingIOError:
+                pass
+            try:
+                while received < size:
+                    received += self._socket.recv_into(self._received[received:size])
+            except BlockingIOError:
+                pass
+            if sent == received == size:
+                return
+            self._poll.register(self._socket, (sent < size) * select.POLLOUT | (received < size) * select.POLLIN)
+            self._poll.poll()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def carried(collective: str, size: int) -> int:
+    """Bytes that each of two ranks must send: half the larger buffer, of a sum in shares twice."""
+    return size if collective == "all_reduce" else size // 2
+
+
+def main(words: Sequence[str]) -> int:
+    work_file, results = map(Path, words)
+    work = Work(**json.loads(work_file.read_text()))
+    with TcpBootstrap.from_environment() as exchange, Communicator.create(exchange, _TIMEOUT) as communicator:
+        contenders = (Syntony(communicator, OURS), TorchGroup(exchange, GLOO, _TIMEOUT))
+        raw = RawTcp(exchange, max(work.sizes))
+        memory = Memory(exchange.rank, exchange.size)
+        met = [(collective, size) for collective in work.collectives for size in work.sizes]
+        found = [_measure(exchange, memory, contenders, raw, work.turns, *case) for case in met]
+        if exchange.rank == 0:
+            results.write_text(json.dumps([asdict(crossing) for crossing in found]))
+        communicator.barrier()
+        raw.close()
+        contenders[1].close()
+    return 0
+
+
+def _measure(
+    exchange: Exchange,
+    memory: Memory,
+    contenders: Sequence[Contender],
+    raw: RawTcp,
+    turns: int,
+    collective: str,
+    size: int,
+) -> Crossing:
+    """All in turns. gloo has sums in place only, so all have."""
+    case = case_of(collective, size, exchange.size)
+    measurements = [local_measurement(one, memory, case, collective == "all_reduce") for one in contenders]
+    times: dict[str, list[int]] = {OURS: [], GLOO: [], RAW: []}
+    iterations = max(2, min(100, _BYTES_A_TURN // size))
+    wrong = 0
+    for measurement in measurements:
+        assert measurement is not None, "both have these collectives"
+        wrong += measurement.check(1) or 0
+    for _ in range(turns):
+        for label, measurement in zip((OURS, GLOO), measurements, strict=True):
+            assert measurement is not None
+            times[label] += measurement.lap(1, iterations)
+        contenders[0].barrier()
+        times[RAW] += by_clock(partial(raw.swap, carried(collective, size)), iterations)
+    mine = {label: 1e-9 * float(np.median(found)) for label, found in times.items()}
+    said = exchange.all_gather(f"wire {collective} {size}", json.dumps([mine, wrong]).encode())
+    everybody = [json.loads(blob) for blob in said]
+    seconds = {label: max(found[label] for found, _ in everybody) for label in mine}
+    return Crossing(collective, size, seconds, sum(wrong for _, wrong in everybody))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

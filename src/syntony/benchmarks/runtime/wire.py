@@ -1,0 +1,88 @@
+"""Table `wire`: two emulated hosts whose processors are the limit, not their wire, as root.
+
+    raw TCP    what must travel, both ways at once, over one connection from and to ordinary memory
+    ours       the Communicator's own choice;  gloo  through torch's process group
+
+All take turns in one run. Goals: 0.85 of raw TCP's speed at 16 MiB and more, and 1.5 times gloo's there; 8 bytes
+within 1.3 times what raw TCP takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from syntony.base.quantity import bit_rate
+from syntony.benchmarks.runtime.measured import sweep
+from syntony.benchmarks.runtime.measured.wire_rank import GLOO, OURS, RAW, Crossing, Work
+from syntony.benchmarks.tables import Part, Row, Table
+from syntony.lab.lab import Lab
+from syntony.lab.lab_spec import LabError, at_rate, spec_of
+from syntony.topologies.parse import parse
+
+RATE = "40gbit"
+SIZES = "8,64K,1M,16M,64M"
+LARGE, OF_RAW, OF_GLOO, SMALL, LATENCY = 16 << 20, 0.85, 1.5, 8, 1 / 1.3
+
+
+def missed(crossing: Crossing) -> str:
+    """Which goal it misses."""
+    if crossing.wrong:
+        return f"{crossing.wrong} wrong elements"
+    raw, gloo = (crossing.seconds[peer] / crossing.seconds[OURS] for peer in (RAW, GLOO))
+    if crossing.size <= SMALL and raw < LATENCY:
+        return "more than 1.3 times raw TCP"
+    if crossing.size < LARGE:
+        return ""
+    return f"less than {OF_RAW} of raw TCP" if raw < OF_RAW else f"less than {OF_GLOO} x gloo" if gloo < OF_GLOO else ""
+
+
+def _rows(work: Work, rate: str) -> Iterator[Row]:
+    for crossing in measure(work, rate):
+        ours, gloo, raw = (crossing.seconds[label] for label in (OURS, GLOO, RAW))
+        times = (f"{1e6 * seconds:.1f}" for seconds in (ours, gloo, raw))
+        ratios = (f"{raw / ours:.2f}", f"{gloo / ours:.2f}")
+        yield Row((crossing.collective, crossing.size, *times, *ratios), missed(crossing))
+
+
+def measure(work: Work, rate: str) -> list[Crossing]:
+    """Raises LabError where there can be no lab, and where a rank fails."""
+    with tempfile.TemporaryDirectory(prefix="syntony-wire-") as folder:
+        task, results = Path(folder, "work"), Path(folder, "results")
+        task.write_text(json.dumps(asdict(work)))
+        said: list[bytes] = []
+        with Lab(at_rate(spec_of(parse("star:2")), bit_rate(rate))) as lab:
+            rank = [sys.executable, "-m", "syntony.benchmarks.runtime.measured.wire_rank", str(task), str(results)]
+            code = lab.run(rank, write=said.append)
+        if code:
+            raise LabError("the ranks failed\n" + b"".join(said).decode(errors="replace"))
+        return [Crossing(**crossing) for crossing in json.loads(results.read_text())]
+
+
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    choice = sweep.chosen(options)
+    columns = (("collective", -14), ("bytes", 9), ("ours us", 10), ("gloo us", 10), ("raw TCP us", 10),
+               ("raw/ours", 8), ("gloo/ours", 9))  # fmt: skip
+    work = Work(choice.collectives, choice.sizes, choice.rounds)
+
+    def rows() -> Iterator[Row]:
+        return _rows(work, options.rate)
+
+    return (Part(f"2 hosts of 1 rank at {options.rate}, medians of the slower rank", columns, rows),)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(ranks="2")
+    collectives = "all_reduce,all_gather"
+    parser.add_argument("--collectives", default=collectives, metavar="C[,..]", help=f"which ({collectives})")
+    parser.add_argument("--sizes", default=SIZES, metavar="SIZE[,..]", help=f"bytes ({SIZES})")
+    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="turns of each contender (4)")
+    parser.add_argument("--rate", default=RATE, metavar="R", help=f"of the wire ({RATE})")
+
+
+TABLE = Table("wire", "two hosts on a fast wire against raw TCP and gloo (as root)", _parts, _configure)
