@@ -131,6 +131,12 @@ def uneven(rng: np.random.Generator, collective: str, algorithm: str, ranks: int
     )
 
 
+def test_chunks_that_leave_no_cache_to_others() -> None:
+    """They are written past it, in whole lines but for their ends."""
+    case = even_case("all_gather", 2, (8 << 20) + 5, algorithm="direct", dtype="uint8", seed=8)
+    run_as_processes(body, 2, [case], hosts="ab")
+
+
 @pytest.mark.parametrize(("ranks", "hosts"), [(1, ""), (2, ""), (5, ""), (5, "aabbc")])
 def test_uneven_blocks(ranks: int, hosts: str) -> None:
     rng = generator("uneven", ranks, hosts)
