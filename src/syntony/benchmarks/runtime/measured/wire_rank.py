@@ -61,7 +61,7 @@ class RawTcp:
                 self._socket = socket.create_connection((os.environ["MASTER_ADDR"], port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self._sent, self._received = (memoryview(np.ones(most, np.uint8)) for _ in range(2))
+        self._sent, self._received = (np.ones(most, np.uint8).data for _ in range(2))
         self._poll = select.poll()
 
     def swap(self, size: int) -> None:
