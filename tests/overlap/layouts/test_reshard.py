@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -70,6 +71,23 @@ def test_no_placement_moves_less(old: str, new: str) -> None:
     )
     assert found.needed == sum(SIZES)
     assert found.bytes == pytest.approx(found.needed - best, abs=64 * 2 * len(SIZES) * most)  # sets have 64 bytes each
+
+
+def test_replicas_that_spread_their_updates() -> None:
+    """Each byte is updated once, and lies where the trainer has it: parts of a shard by replica, shards by rank."""
+    layout = Layout(dp=4, zero=1, replicas=2, spread=True)
+    found = holding(layout)
+    whole = sum(SIZES)
+    assert sum(piece.end - piece.begin for mine in found for piece in mine) == whole
+    firsts = [next(piece.begin for piece in mine if piece.layer == 0) for mine in found]
+    assert firsts == [SIZES[0] * part // 4 for part in (0, 2, 1, 3)]
+    assert reshard(holding(Layout(dp=4, zero=1)), found).bytes == 0  # the same parts, on other ranks' machines
+    assert reshard(holding(replace(layout, spread=False)), found).bytes == 0
+
+
+def test_a_grid_is_refused() -> None:
+    with pytest.raises(UserError, match="grid cuts matrices along both axes"):
+        held(SIZES, WHOLE, Layout(tp=4, grid=True))
 
 
 def test_who_holds_the_same_shares_the_sending() -> None:

@@ -79,12 +79,17 @@ def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> l
     """By rank: what it holds of layers whose state has so many bytes, all ranks together; in order, none adjacent.
 
     layers    under the layout: where a pipeline is cut, and which ones `ep` spreads
+
+    Raises UserError for a grid, whose blocks are no pieces of a line.
     """
+    if layout.grid:
+        raise UserError("grid cuts matrices along both axes; what moves from or to such a layout is not planned")
     row = PIPELINES[layout.schedule]
     chunks = split(layers, layout.pp * layout.chunks)
     device = places(layout.pp, layout.chunks, row.valley)
     found: list[list[Piece]] = [[] for _ in range(layout.ranks)]
     data, share = layout.dp * layout.cp, layout.sizes["dp"]
+    updating = layout.replicas if layout.spread else 1  # replicas of a shard, each of which updates a part of it
     for chunk, members in enumerate(chunks):
         stages = {device[chunk], layout.pp - 1 - device[chunk]} if row.twins else {device[chunk]}
         for layer in members:
@@ -94,7 +99,9 @@ def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> l
                     copy = at * layout.copies + (layout.copies > 1 and 2 * stage >= layout.pp)
                     for t in range(layout.tp):
                         block, blocks = (at % spread) * layout.tp + t, layout.tp * spread
-                        shard, shards = (copy % share, share) if layout.zero and spread == 1 else (0, 1)
+                        shard, shards = 0, 1
+                        if layout.zero and spread == 1:
+                            shard, shards = copy % share * updating + copy // share % updating, share * updating
                         begin, end = (sizes[layer] * (block * shards + shard + k) // (blocks * shards) for k in (0, 1))
                         if end > begin:
                             found[(stage * data + at) * layout.tp + t].append(Piece(layer, begin, end))
