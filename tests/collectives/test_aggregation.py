@@ -56,7 +56,7 @@ def test_numpy_arrays_in_place_and_apart(address: str) -> None:
     def work(bootstrap: LocalBootstrap) -> tuple[Any, Any]:
         with InNetwork.create(bootstrap, address) as group:
             assert (group.rank, group.size) == (bootstrap.rank, 3)
-            assert group.window_bytes == 16 * 32 * 1024  # a quarter of 64 slots
+            assert group.window_bytes == 32 * 1408  # a quarter of 256 slots, two for each packet in flight
             mine = np.full(50_000, group.rank + 1.5, np.float32)
             apart = np.empty_like(mine)
             group.all_reduce(mine, apart, number_format="int32_block")
@@ -179,19 +179,16 @@ def test_a_killed_worker_is_named_to_the_others_at_once(address: str) -> None:
 
 def test_profiles_become_options() -> None:
     assert arguments_of(PROFILES["switchml"].aggregator) == [
-        "--slots", "16", "--slot-bytes", "32768", "--format", "int32_block", "--format", "int32", "--tenants", "1",
-        "--sharing", "partitioned",
+        "--slots", "64", "--slot-bytes", "8192", "--format", "int32_block", "--format", "int32", "--tenants", "1",
     ]  # fmt: skip
     for profile in PROFILES.values():
         options = arguments_of(profile.aggregator)
-        assert int(options[options.index("--slots") + 1]) >= 2 * profile.aggregator.tenants or (
-            profile.aggregator.slots is None
-        )
+        assert int(options[options.index("--slots") + 1]) >= 2 * profile.aggregator.tenants
 
 
 def test_the_command_refuses_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--slots", "0"]) == 2
-    assert capsys.readouterr().err == "aggregator: slots of the aggregator is 0; it must be 1 to 65536\n"
+    assert capsys.readouterr().err == "aggregator: slots of the aggregator is 0; it must be 2 to 65536\n"
     with pytest.raises(SystemExit):
         main(["--format", "int4"])
 

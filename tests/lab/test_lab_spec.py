@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from syntony.lab.aggregators import adding_switches, command_of, meeting_place
+from syntony.lab.aggregators import adding_switches, command_of, ways
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.topologies.aggregator import PROFILES
 from syntony.topologies.graph.wiring import Wiring
@@ -137,10 +137,10 @@ def test_more_machines_than_one_computer_holds_are_refused() -> None:
 
 
 def test_ranks_meet_at_the_adding_switch_nearest_to_all() -> None:
-    assert meeting_place(spec_of(parse("star:4"))) is None
+    assert ways(spec_of(parse("star:4"))) == ()
     spec = spec_of(parse("star:4,aggregator=switchml"))
     assert [switch.name for switch in adding_switches(spec)] == ["s0"]
-    assert meeting_place(spec) == "198.18.0.5:29600"
+    assert ways(spec) == ("198.18.0.5:29600",) * 4
     command = command_of(spec, adding_switches(spec)[0])
     assert command[1:5] == ("-m", "syntony.lab.aggregator", "--listen", "0.0.0.0:29600")
     assert "int32_block" in command
@@ -156,7 +156,13 @@ def test_of_several_adding_switches_the_middle_one_is_taken() -> None:
         wiring.cable(leaf, spine, Fraction(1), 0.0)
     spec = spec_of(wiring.topology().with_aggregator(PROFILES["sharp"].aggregator))
     assert len(adding_switches(spec)) == 5
-    assert meeting_place(spec) == f"{spec.machines[-1].ports[0].address}:29600"
+    assert ways(spec) == (f"{spec.machines[-1].ports[0].address}:29600",) * 4  # each leaf would add one rank's only
+
+
+def test_ranks_go_by_their_own_switch_to_the_one_where_all_sums_meet() -> None:
+    spec = spec_of(parse("clos:leaves=2,hosts=4,spines=1,aggregator=sharp"))
+    first, second, root = [f"{switch.ports[0].address}:29600" for switch in adding_switches(spec)]
+    assert ways(spec) == (f"{first},{root}",) * 4 + (f"{second},{root}",) * 4
 
 
 def test_a_switch_in_a_box_adds_without_the_lab() -> None:

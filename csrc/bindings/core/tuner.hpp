@@ -2,7 +2,7 @@
 //
 //      note(rank, boxes) -> str
 //      agreed(boxes, notes) -> ([(name, Program), ..], [(table, collective, [(last bytes, algorithm, why), ..]), ..],
-//                               levels)
+//                               levels, (ways to aggregators by rank, their secret))
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -60,6 +60,8 @@ class PythonTuner : public Tuner {
       tuning.tables.push_back({name, collective_named(collective), size_ranges_of(ranges)});
     }
     tuning.levels = nanobind::cast<Boxes>(answer[2]);
+    tuning.aggregation = {nanobind::cast<std::vector<std::string>>(answer[3][0]),
+                          nanobind::cast<std::string>(answer[3][1])};
     return tuning;
   }
 

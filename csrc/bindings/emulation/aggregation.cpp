@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "emulation/aggregator/aggregation_client.hpp"
+#include "core/in_network/aggregation_client.hpp"
 #include "emulation/aggregator/aggregator.hpp"
 
 namespace nb = nanobind;
@@ -48,11 +48,6 @@ NumberFormat format_named(std::string_view name) {
   throw std::invalid_argument("unknown number format '" + std::string(name) + "'; known are " + known);
 }
 
-TcpAddress address_of(const std::string& text) {
-  if (const auto address = TcpAddress::parse(text)) return *address;
-  throw std::invalid_argument("'" + text + "' is not an address like 10.0.0.4:4242");
-}
-
 DType dtype_named(std::string_view name) {
   const auto at = std::ranges::find(kDTypes, name, &DTypeTraits::name);
   if (at == kDTypes.end()) throw std::invalid_argument("unknown dtype '" + std::string(name) + "'");
@@ -62,8 +57,8 @@ DType dtype_named(std::string_view name) {
 class PythonAggregator {
  public:
   PythonAggregator(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                   const std::vector<std::string>& formats, std::size_t tenants, bool shared, std::string secret)
-      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, shared, std::move(secret))) {}
+                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret)
+      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, std::move(secret))) {}
 
   [[nodiscard]] std::string address() const { return value_.address().text(); }
 
@@ -80,15 +75,13 @@ class PythonAggregator {
 
  private:
   static AggregatorOptions options(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                                   const std::vector<std::string>& formats, std::size_t tenants, bool shared,
-                                   std::string secret) {
+                                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret) {
     AggregatorOptions options;
     options.listen = std::move(listen);
     options.slots = slots;
     options.slot_bytes = slot_bytes;
     for (const std::string& format : formats) options.formats.push_back(format_named(format));
     options.tenants = tenants;
-    options.shared = shared;
     options.secret = std::move(secret);
     return options;
   }
@@ -99,15 +92,16 @@ class PythonAggregator {
 
 class PythonAggregationClient {
  public:
-  PythonAggregationClient(const std::string& address, const nb::bytes& token, std::uint32_t rank, std::uint32_t ranks,
-                          double timeout, const std::string& secret) {
+  PythonAggregationClient(std::vector<std::string> ways, const nb::bytes& token, std::uint32_t rank, double timeout,
+                          std::string secret) {
     Token name{};
     if (token.size() != sizeof(name)) throw std::invalid_argument("a token has 16 bytes");
     std::memcpy(name.data(), token.c_str(), sizeof(name));
-    const TcpAddress at = address_of(address);
+    if (rank >= ways.size()) throw std::invalid_argument("each rank has a way to its aggregator");
+    const AggregationWays all{std::move(ways), std::move(secret)};
     const milliseconds patience = from_seconds(timeout);
     const nb::gil_scoped_release unlocked;
-    value_ = std::make_unique<AggregationClient>(at, name, rank, ranks, patience, secret, check_signals);
+    value_ = std::make_unique<AggregationClient>(all, name, rank, patience, check_signals);
   }
 
   void all_reduce(std::string_view format, std::string_view dtype, std::uintptr_t input, std::uintptr_t output,
@@ -130,6 +124,7 @@ class PythonAggregationClient {
   }
   [[nodiscard]] std::size_t window() const { return value_->window(); }
   [[nodiscard]] std::size_t slot_bytes() const { return value_->slot_bytes(); }
+  [[nodiscard]] std::uint64_t resent() const { return value_->resent(); }
 
  private:
   std::mutex mutex_;  // operations of several threads follow one another
@@ -162,10 +157,10 @@ void bind_aggregation(nb::module_& m) {
       "number_format"_a, "dtype"_a, "Whether elements of `dtype` can travel to a switch in `number_format`.");
 
   nb::class_<PythonAggregator>(m, "Aggregator", "A switch that adds, in software: one thread, any number of jobs.")
-      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, bool,
+      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t,
                     std::string>(),
-           "listen"_a = "127.0.0.1:0", "slots"_a = 64, "slot_bytes"_a = 32768,
-           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "shared"_a = false, "secret"_a = "",
+           "listen"_a = "127.0.0.1:0", "slots"_a = 256, "slot_bytes"_a = kPacketBytes,
+           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "",
            "Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback "
            "there\n"
            "must be one. ValueError for options that do not fit together,\n"
@@ -178,13 +173,15 @@ void bind_aggregation(nb::module_& m) {
       m, "AggregationClient",
       "A worker's end of a job at an aggregator. Its methods raise CommunicationError for what\n"
       "goes wrong between ranks.")
-      .def(nb::init<const std::string&, const nb::bytes&, std::uint32_t, std::uint32_t, double, const std::string&>(),
-           "address"_a, "token"_a, "rank"_a, "ranks"_a, "timeout"_a, "secret"_a = "",
-           "Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.")
+      .def(nb::init<std::vector<std::string>, const nb::bytes&, std::uint32_t, double, std::string>(), "ways"_a,
+           "token"_a, "rank"_a, "timeout"_a, "secret"_a = "",
+           "Joins the job that the 16 bytes of `token` name. `ways`: by rank, its aggregator's ADDRESS:PORT, then those\n"
+           "above it, with commas between. Collective: returns when all workers have come.")
       .def("all_reduce", &PythonAggregationClient::all_reduce, "number_format"_a, "dtype"_a, "input"_a, "output"_a,
            "elements"_a, "timeout"_a,
            "The memory at address `output` = the sum of all workers' at `input` (the same or apart). Collective.")
       .def("close", &PythonAggregationClient::close, "Leaves the job.")
       .def_prop_ro("window", &PythonAggregationClient::window, "Chunks that may be in flight at once.")
-      .def_prop_ro("slot_bytes", &PythonAggregationClient::slot_bytes, "Bytes of a chunk.");
+      .def_prop_ro("slot_bytes", &PythonAggregationClient::slot_bytes, "Bytes of a chunk.")
+      .def_prop_ro("resent", &PythonAggregationClient::resent, "Packets that were sent more than once.");
 }

@@ -10,6 +10,7 @@
 #include "core/group/group.hpp"
 #include "core/group/regroup.hpp"
 #include "core/group/staging.hpp"
+#include "core/in_network/aggregation_thread.hpp"
 #include "core/process/log.hpp"
 #include "core/progress/progress_engine.hpp"
 #include "core/selection/tuner.hpp"
@@ -72,6 +73,8 @@ void Communicator::tune() {
   if (!tuner_) return;
   Tuning tuning = tuner_->agreed(boxes(), metadata());
   if (!tuning.levels.empty()) set_levels(std::move(tuning.levels));
+  selector_->set_aggregation(tuning.aggregation.by_rank);
+  group_->set_aggregation(std::move(tuning.aggregation));
   for (auto& [name, program] : tuning.programs) add_program(name, std::move(program));
   for (SizeTable& table : tuning.tables) set_size_ranges(table.name, table.collective, std::move(table.ranges));
 }
@@ -163,12 +166,17 @@ Selector::Selection Communicator::choose(const Call& call) {
   // Where ranks know only their own sizes nobody can relay.
   const std::string& named = call.options.algorithm;
   const bool automatic = named == "auto";
-  if (automatic && size() == 1) return {nullptr, true};
+  if (automatic && size() == 1) return {nullptr, Selector::Selection::Way::shared};
   const std::string algorithm = !automatic ? named : call.own_sizes_only() ? "direct" : asked(call.collective, named);
   Selector::Selection selection = selector_->select(call.collective, call.root, call.known_bytes(size()), algorithm);
-  if (call.own_sizes_only() && (selection.shared || selection.program->needs_size_matrix())) {
+  if (selection.in_network() && !aggregated_as(call)) {
+    if (automatic) return selector_->select_own(call.collective, call.root, call.known_bytes(size()));
+    refuse("algorithm in_network adds float32, float16, bfloat16, float64 and int32, and nothing but sums; this is " +
+           std::string(name_of(call.op)) + " of " + std::string(name_of(call.dtype)));
+  }
+  if (call.own_sizes_only() && (selection.shared() || selection.program->needs_size_matrix())) {
     refuse("algorithm " +
-           (selection.shared ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
+           (selection.shared() ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
                              : selection.program->program().name + " relays data between other ranks") +
            ", so it needs every pair's size; "
            "use `direct` for an all_to_all with uneven sizes");
@@ -185,7 +193,7 @@ StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts)
 }
 
 std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {
-  if (size() == 1 && staged.selection.shared) {  // not a Program that somebody has asked for by name
+  if (size() == 1 && staged.selection.shared()) {  // not a Program that somebody has asked for by name
     const bool async = staged.call.options.async;
     std::shared_ptr<Work> work = group_->run_alone(std::move(staged));
     return async ? work : nullptr;
@@ -236,7 +244,9 @@ std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   barrier.call.options = options;
   barrier.call.options.priority = priority_of(options);
   barrier.selection = selector_->select(Collective::all_reduce, 0, 1, "direct");
-  barrier.selection.shared = group_->fabric().shared_rounds(priority_of(options).value_or(Priority::normal)) != nullptr;
+  if (group_->fabric().shared_rounds(priority_of(options).value_or(Priority::normal)) != nullptr) {
+    barrier.selection.way = Selector::Selection::Way::shared;
+  }
   barrier.descriptor.program = barrier.selection.fingerprint();
   barrier.descriptor.op = barrier.call.op;
   barrier.descriptor.barrier = 1;

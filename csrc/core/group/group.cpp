@@ -81,9 +81,7 @@ std::unique_ptr<Group::Operation> Group::open(StagedCall&& call, std::unique_ptr
   refuse_after_end();
   std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
   static_cast<StagedCall&>(*operation) = std::move(call);
-  const Selector::Selection& selection = operation->selection;
-  const std::string_view algorithm =
-      selection.shared ? kSharedAlgorithm : std::string_view(selection.program->program().name);
+  const std::string_view algorithm = operation->selection.name();
   const std::optional<Priority> priority = operation->call.options.priority;
   // Memory first: who runs out of it here has not started anything.
   if (operation->work.use_count() != 1) operation->work = std::make_shared<Work>(*engine_, Descriptor{});
@@ -309,7 +307,7 @@ std::shared_ptr<Work> Group::enter(StagedCall& call) {
   }
   std::unique_ptr<Operation> operation = open(std::move(call), std::move(spare_));
   const Clock::time_point created = operation->lifetime.created;
-  const bool shared = operation->selection.shared;
+  const bool shared = operation->selection.shared();
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
@@ -339,7 +337,10 @@ void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   operation.share = Share::all;
   operation.execution.reset();
   operation.shared.reset();
-  if (operation.selection.shared) {
+  operation.aggregated.reset();
+  if (operation.selection.in_network()) {
+    operation.aggregated = aggregation(level.priority).start(operation.call, operation.lifetime);
+  } else if (operation.selection.shared()) {
     operation.shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation.call);
   } else {
     prepare(operation);
@@ -347,6 +348,16 @@ void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   level.history[descriptor.sequence % Level::kRemembered] = descriptor;
   operation.work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
+}
+
+AggregationThread& Group::aggregation(Priority priority) {
+  std::unique_ptr<AggregationThread>& thread = aggregation_[index_of(priority)];
+  if (!thread) {
+    const Token token =
+        sip_hash(sip_key_of(fabric_->secret()), "syntony aggregation " + std::to_string(index_of(priority)));
+    thread = std::make_unique<AggregationThread>(ways_, token, fabric_->rank(), [this] { engine_->unattended(); });
+  }
+  return *thread;
 }
 
 void Group::prepare(Operation& operation) {
@@ -472,6 +483,13 @@ bool Group::advance(Level& level, Share share) {
 
 bool Group::advance(Operation& operation, Share share) {
   if (operation.done) return false;
+  if (operation.aggregated) {
+    if (!operation.aggregated->done.load(std::memory_order_acquire)) return false;
+    if (operation.aggregated->error) std::rethrow_exception(operation.aggregated->error);
+    operation.work->record().started();
+    finish(operation);
+    return true;
+  }
   const Pace pace = operation.pace(share);
   const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
   if (moved) {

@@ -47,6 +47,7 @@
 #include "core/group/fabric.hpp"
 #include "core/group/regroup.hpp"
 #include "core/group/staging.hpp"
+#include "core/in_network/aggregation_ways.hpp"
 #include "core/one_host/shared_operation.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/progress/executor.hpp"
@@ -55,6 +56,8 @@
 #include "core/recorder/recorder.hpp"
 
 namespace syntony {
+
+class AggregationThread;
 
 class Group final : public Steppable {
  public:
@@ -70,6 +73,9 @@ class Group final : public Steppable {
   /// Operations launched so far, messages not counted.
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
+
+  /// Before the first operation.
+  void set_aggregation(AggregationWays ways) { ways_ = std::move(ways); }
 
   std::shared_ptr<Work> launch(StagedCall&& call);
   /// launch(), and what can be done at once where that is little.
@@ -134,6 +140,7 @@ class Group final : public Steppable {
   void admit(Level& level);
   void admit(Level& level, std::unique_ptr<Operation> operation);
   void prepare(Operation& operation);
+  AggregationThread& aggregation(Priority priority);
   [[nodiscard]] std::uint32_t slice_bytes(Priority priority, const PreparedProgram& program) const;
   bool advance(Level& level, Share share);
   bool advance(Operation& operation, Share share);
@@ -184,6 +191,8 @@ class Group final : public Steppable {
 
   // The owner of progress only, from here.
   std::array<Level, kPriorities> levels_;
+  AggregationWays ways_;
+  std::array<std::unique_ptr<AggregationThread>, kPriorities> aggregation_;  // of levels that have used it
   std::unique_ptr<Operation> spare_;  // of run() and start(), or with the mutex run_alone(): used again and again
   PointToPoint messages_;
   std::size_t messages_in_flight_ = 0;

@@ -68,6 +68,7 @@ void Group::end(const Abort& reason) {
     collect();  // from now on submissions are refused: these are the last
     aborting.swap(aborting_);
   }
+  for (std::unique_ptr<AggregationThread>& thread : aggregation_) thread.reset();  // nobody touches buffers any more
   for (Level& level : levels_) {
     for (std::deque<std::unique_ptr<Operation>>* operations : {&level.running, &level.queue}) {
       for (const std::unique_ptr<Operation>& operation : *operations) {
@@ -290,6 +291,7 @@ std::string Group::latecomers(const Operation& operation, std::vector<int>& guil
   }
   if (!guilty.empty()) return absent;
   guilty = inside;
+  if (operation.aggregated) return "; all ranks are inside it, and wait for their aggregators";
   std::string waiting;
   for (const std::uint32_t peer :
        operation.shared ? operation.shared->waiting_for() : operation.execution->waiting_for()) {

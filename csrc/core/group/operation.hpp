@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/group/group.hpp"
+#include "core/in_network/aggregation_thread.hpp"
 #include "core/one_host/shared_operation.hpp"
 #include "core/progress/executor.hpp"
 
@@ -22,6 +23,7 @@ struct Group::Operation : StagedCall {
   // One of these once admitted:
   std::optional<Execution> execution;
   std::optional<SharedOperation> shared;
+  std::shared_ptr<const AggregationThread::Job> aggregated;
   bool done = false;
   Share share = Share::all;             // what it was left,
   Work::Clock::time_point still_since;  // and since when it has not moved with that, unless it was all

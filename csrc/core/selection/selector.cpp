@@ -26,7 +26,7 @@ constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDT
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
 std::string names_of(std::span<const Algorithm> table) {
-  std::string names = "auto, " + std::string(kSharedAlgorithm);
+  std::string names = "auto, " + std::string(kSharedAlgorithm) + ", " + std::string(kInNetworkAlgorithm);
   for (const Algorithm& algorithm : table) names += ", " + std::string(algorithm.name);
   return names;
 }
@@ -38,8 +38,14 @@ Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> 
   if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
 }
 
+std::string_view Selector::Selection::name() const {
+  if (way == Way::program) return program->program().name;
+  return way == Way::shared ? kSharedAlgorithm : kInNetworkAlgorithm;
+}
+
 std::vector<std::string> Selector::names(Collective collective) {
   std::vector<std::string> names{std::string(kSharedAlgorithm)};
+  if (collective == Collective::all_reduce) names.emplace_back(kInNetworkAlgorithm);
   for (const Algorithm& algorithm : algorithms()) {
     const auto& has = algorithm.collectives;
     if (std::ranges::find(has, collective) != has.end()) names.emplace_back(algorithm.name);
@@ -113,22 +119,38 @@ std::pair<std::string, std::string> Selector::choice(Collective collective, std:
 Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                      const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  if (algorithm != "auto") return answer(collective, root, bytes, algorithm);
+  const auto resolve = [&] { return answer(resolved(collective, root, bytes, algorithm), collective, root, bytes); };
+  if (algorithm != "auto") return resolve();
   const std::tuple question(collective, root, bytes);
   Recent& recent = recent_[(bytes / 8 + static_cast<std::size_t>(collective)) % recent_.size()];
-  if (recent.question != question) recent = {question, answer(collective, root, bytes, algorithm)};
+  if (recent.question != question) recent = {question, resolve()};
   return recent.answer;
 }
 
-Selector::Selection Selector::answer(Collective collective, std::uint32_t root, std::size_t bytes,
-                                     const std::string& algorithm) {
-  const Choice choice = resolved(collective, root, bytes, algorithm);
+Selector::Selection Selector::select_own(Collective collective, std::uint32_t root, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return answer(automatic(collective, bytes), collective, root, bytes);
+}
+
+Selector::Selection Selector::answer(const Choice& choice, Collective collective, std::uint32_t root,
+                                     std::size_t bytes) {
   tell(choice, collective, bytes);
+  if (choice.name == kInNetworkAlgorithm) {
+    if (collective != Collective::all_reduce) {
+      refuse("algorithm in_network has no " + std::string(name_of(collective)));
+    }
+    for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank < aggregation_.size() && !aggregation_[rank].empty()) continue;
+      refuse("algorithm in_network needs an aggregator: SYNTONY_AGGREGATOR=HOST:PORT is not set at rank " +
+             std::to_string(rank));
+    }
+    return {program_named("direct", collective, root), Selection::Way::in_network};
+  }
   if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
   if (!one_host())
     refuse(ranks_ == 1 ? "algorithm shared needs other ranks"
                        : "algorithm shared needs all ranks on one host; these are on " + std::to_string(hosts_));
-  return {program_named("direct", collective, root), true};
+  return {program_named("direct", collective, root), Selection::Way::shared};
 }
 
 std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string& name, Collective collective,
@@ -197,6 +219,11 @@ void Selector::set_levels(std::vector<std::vector<std::uint32_t>> levels) {
   boxes_ = std::move(levels);
   built_.clear();
   recent_ = {};
+}
+
+void Selector::set_aggregation(const std::vector<std::string>& ways) {
+  const std::lock_guard lock(mutex_);
+  aggregation_ = ways;
 }
 
 void Selector::set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges) {

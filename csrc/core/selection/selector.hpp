@@ -24,6 +24,8 @@ namespace syntony {
 
 /// The algorithm that is no Program: collectives of one host through its memory (csrc/core/one_host).
 inline constexpr std::string_view kSharedAlgorithm = "shared";
+/// Another: all_reduce through switches that add (csrc/core/in_network).
+inline constexpr std::string_view kInNetworkAlgorithm = "in_network";
 
 class Selector {
  public:
@@ -34,14 +36,24 @@ class Selector {
 
   /// What runs a call.
   struct Selection {
+    /// The Program itself, or what does the same: in the host's memory (csrc/core/one_host), at aggregators
+    /// (csrc/core/in_network).
+    enum class Way : std::uint8_t { program, shared, in_network };
     std::shared_ptr<const PreparedProgram> program;
-    bool shared = false;  // not the Program itself, but what does the same in the host's memory (csrc/core/one_host)
-    [[nodiscard]] std::uint64_t fingerprint() const { return shared ? 1 : program->hash(); }
+    Way way = Way::program;
+    [[nodiscard]] bool shared() const { return way == Way::shared; }
+    [[nodiscard]] bool in_network() const { return way == Way::in_network; }
+    [[nodiscard]] std::uint64_t fingerprint() const {
+      return way == Way::program ? program->hash() : static_cast<std::uint64_t>(way);
+    }
+    [[nodiscard]] std::string_view name() const;
   };
   /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
   /// Throws Error(invalid) naming what is available.
   [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
                                  const std::string& algorithm);
+  /// What `auto` would be without any table.
+  [[nodiscard]] Selection select_own(Collective collective, std::uint32_t root, std::size_t bytes);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
   void add(const std::string& name, std::shared_ptr<const Program> program, const StreamShape& shape);
   /// From now on `name` means, for this collective, the first range whose `last` is not below the bytes; the last range
@@ -52,6 +64,8 @@ class Selector {
   /// From now on these are the boxes: hosts that are near each other, as a probe has found. All ranks say the same.
   /// Throws Error(invalid) where they do not hold each rank once.
   void set_levels(std::vector<std::vector<std::uint32_t>> levels);
+  /// From now on `in_network` can be asked for, where every rank says a way to an aggregator.
+  void set_aggregation(const std::vector<std::string>& ways);
   /// What `select` would take: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
@@ -69,8 +83,7 @@ class Selector {
                                 const std::string& algorithm) const;
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
                                                                      std::uint32_t root);
-  [[nodiscard]] Selection answer(Collective collective, std::uint32_t root, std::size_t bytes,
-                                 const std::string& algorithm);
+  [[nodiscard]] Selection answer(const Choice& choice, Collective collective, std::uint32_t root, std::size_t bytes);
   [[nodiscard]] bool one_host() const { return hosts_ == 1 && ranks_ > 1; }
   void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
@@ -81,6 +94,7 @@ class Selector {
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
   std::map<std::pair<std::string, Collective>, std::vector<SizeRange>> ranges_;
+  std::vector<std::string> aggregation_;  // by rank
   std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
   /// What `auto` was last, as training asks the same again and again.
   struct Recent {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/in_network/aggregation_ways.hpp"
 #include "core/program/program.hpp"
 #include "core/selection/size_range.hpp"
 
@@ -28,6 +29,7 @@ struct Tuning {
       programs;  // by name; the caller has had them proven
   std::vector<SizeTable> tables;
   std::vector<std::vector<std::uint32_t>> levels;  // hosts that are near each other; empty: nothing is known
+  AggregationWays aggregation;
 };
 
 class Tuner {

@@ -2,9 +2,9 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -19,8 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kHeartbeat{50};      // how often deadlines and the caller are asked
 constexpr std::size_t kMostWaiting = 4096;  // connections
-constexpr int kReadsAtOnce = 16;            // before another worker is read from
-constexpr std::size_t kFramesAtOnce = 8;
+constexpr int kBatches = 16;                // of packets, before connections are looked at
 
 void check(const AggregatorOptions& options) {
   const auto require = [](bool holds, const char* what, std::size_t value, const char* right) {
@@ -29,11 +28,11 @@ void check(const AggregatorOptions& options) {
                   std::string(what) + " of the aggregator is " + std::to_string(value) + "; it must be " + right);
     }
   };
-  require(options.slots >= 1 && options.slots <= 65536, "slots", options.slots, "1 to 65536");
-  require(options.slot_bytes >= 64 && options.slot_bytes <= (std::size_t{1} << 24U) && options.slot_bytes % 8 == 0,
-          "slot bytes", options.slot_bytes, "a multiple of 8, 64 to 16777216");
-  require(options.tenants >= 1 && options.tenants <= options.slots, "tenants", options.tenants,
-          "at least 1 and at most the number of slots");
+  require(options.slots >= 2 && options.slots <= 65536, "slots", options.slots, "2 to 65536");
+  require(options.slot_bytes >= 64 && options.slot_bytes <= 61000 && options.slot_bytes % 8 == 0, "slot bytes",
+          options.slot_bytes, "a multiple of 8, 64 to 61000");
+  require(options.tenants >= 1 && 2 * options.tenants <= options.slots, "tenants", options.tenants,
+          "at least 1, with two slots each");
 }
 
 UniqueFd listen_on(const std::string& text, const std::string& secret) {
@@ -53,6 +52,16 @@ UniqueFd listen_on(const std::string& text, const std::string& secret) {
   return socket;
 }
 
+std::uint16_t port_of(const TcpAddress& address) {
+  return ntohs(address.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_port
+                                            : reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
+}
+
+Datagrams packets_beside(int listener, std::size_t longest) {
+  const TcpAddress address = TcpAddress::local(listener);
+  return {address, port_of(address), longest};
+}
+
 template <class T>
 T read_as(const std::byte* bytes) {
   T value;
@@ -66,14 +75,17 @@ Aggregator::Aggregator(AggregatorOptions options)
     : options_((check(options), std::move(options))),
       capacity_(slot_capacity(options_.slot_bytes)),
       listener_(listen_on(options_.listen, options_.secret)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      datagrams_(packets_beside(listener_.get(), capacity_)) {
   if (!epoll_) throw system_error("cannot make an epoll", errno);
-  if (options_.shared) common_ = std::make_shared<SlotPool>(options_.slots, capacity_);
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.ptr = nullptr;  // the listener
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0) {
-    throw system_error("cannot watch the listening socket", errno);
+  for (void* const place : {static_cast<void*>(&listener_), static_cast<void*>(&datagrams_)}) {
+    event.data.ptr = place;
+    const int socket = place == &listener_ ? listener_.get() : datagrams_.get();
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) != 0) {
+      throw system_error("cannot watch the aggregator's sockets", errno);
+    }
   }
 }
 
@@ -94,17 +106,42 @@ void Aggregator::run(const std::function<bool()>& keep_going) {
     if (ready < 0 && errno != EINTR) throw system_error("cannot wait for workers", errno);
     for (int i = 0; i < ready; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.ptr == nullptr) {
+      if (event.data.ptr == &listener_) {
         accept_all();
-        continue;
+      } else if (event.data.ptr == &datagrams_) {
+        const auto take = [this](const AggregationPacket& head, const std::byte* payload) { take_packet(head, payload); };
+        for (int batch = 0; batch < kBatches && datagrams_.receive(take) == Datagrams::kAtOnce;) ++batch;
+      } else {
+        auto& peer = *static_cast<Peer*>(event.data.ptr);
+        if (!peer.closed && (event.events & EPOLLOUT) != 0U) write_to(peer);
+        if (!peer.closed && (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0U) read_from(peer);
       }
-      auto& worker = *static_cast<Worker*>(event.data.ptr);
-      if (worker.starved && (event.events & (EPOLLHUP | EPOLLERR)) != 0U) lost(worker);
-      if (!worker.closed && (event.events & EPOLLOUT) != 0U) write_to(worker);
-      if (!worker.closed && (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0U) read_from(worker);
     }
-    feed_starved();
     reap();
+  }
+}
+
+void Aggregator::check_deadlines(Clock::time_point now) {
+  for (Peer& peer : peers_) {
+    if (now >= peer.deadline) peer.closed = true;  // a stranger, or one that does not read its last words
+  }
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    Job& job = *at++;
+    if (now >= job.deadline) {
+      std::string missing;
+      std::uint32_t first = kNobody;
+      for (std::uint32_t rank = 0; job.under == job.ranks && rank < job.ranks; ++rank) {
+        if (job.child_of[rank] >= 0) continue;
+        missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+        first = std::min(first, rank);
+      }
+      fail(job, Error::Kind::timeout, first,
+           missing.empty() ? std::to_string(job.under - job.joined) + " of " + std::to_string(job.under) +
+                                 " ranks did not come to the aggregator in time"
+                           : "rank " + missing + " did not come to the aggregator in time");
+    } else if (job.complete && job.parent == nullptr && job.under < job.ranks) {
+      dial(job);  // the one above has not started yet
+    }
   }
 }
 
@@ -114,37 +151,37 @@ void Aggregator::accept_all() {
   while (true) {
     UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
-    if (workers_.size() >= kMostWaiting) continue;  // closed at once
+    if (peers_.size() >= kMostWaiting) continue;  // closed at once
     tune_data_socket(socket.get(), {});
     AggregationChallenge challenge;
     challenge.nonce = random_token();
     if (send(socket.get(), &challenge, sizeof(challenge), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(challenge)))
       continue;
-    Worker& worker = workers_.emplace_back();
-    worker.socket = std::move(socket);
-    worker.nonce = challenge.nonce;
-    worker.deadline = Clock::now() + kPatience;
-    watch(worker);
+    Peer& peer = peers_.emplace_back();
+    peer.socket = std::move(socket);
+    peer.nonce = challenge.nonce;
+    peer.deadline = Clock::now() + kPatience;
+    watch(peer);
   }
 }
 
-void Aggregator::watch(Worker& worker) {
-  std::uint32_t wanted = worker.starved ? 0U : static_cast<std::uint32_t>(EPOLLIN);
-  if (!worker.out.empty()) wanted |= EPOLLOUT;
-  if (worker.watched == wanted) return;
+void Aggregator::watch(Peer& peer) {
+  std::uint32_t wanted = EPOLLIN;
+  if (!peer.out.empty() || !peer.connected) wanted |= EPOLLOUT;
+  if (peer.watched == wanted) return;
   epoll_event event{};
   event.events = wanted;
-  event.data.ptr = &worker;
-  const int change = worker.watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  if (epoll_ctl(epoll_.get(), change, worker.socket.get(), &event) != 0) worker.closed = true;
-  worker.watched = wanted;
+  event.data.ptr = &peer;
+  const int change = peer.watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  if (epoll_ctl(epoll_.get(), change, peer.socket.get(), &event) != 0) peer.closed = true;
+  peer.watched = wanted;
 }
 
 void Aggregator::reap() {
-  for (auto at = workers_.begin(); at != workers_.end();) {
+  for (auto at = peers_.begin(); at != peers_.end();) {
     if (at->closed) {
       if (at->job != nullptr) lost(*at);
-      at = workers_.erase(at);
+      at = peers_.erase(at);
     } else {
       ++at;
     }
@@ -153,128 +190,108 @@ void Aggregator::reap() {
 
 // ---- coming in ------------------------------------------------------------------------------------------------------
 
-bool Aggregator::receive(Worker& worker, std::byte* to, std::size_t from, std::size_t until) {
-  const std::size_t offset = worker.have - from;
-  const ssize_t got = recv(worker.socket.get(), to + offset, until - worker.have, 0);
-  if (got > 0) {
-    worker.have += static_cast<std::size_t>(got);
-    return true;
-  }
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-  lost(worker);
-  return false;
-}
-
-/// What a worker says after its end is not heard; closing before it hangs up would cost it the last words to it.
-void Aggregator::drain(Worker& worker) {
+/// What a peer says after its end is not heard; closing before it hangs up would cost it the last words to it.
+void Aggregator::drain(Peer& peer) {
   std::array<std::byte, 65536> unheard{};
-  const ssize_t got = recv(worker.socket.get(), unheard.data(), unheard.size(), 0);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) worker.closed = true;
+  const ssize_t got = recv(peer.socket.get(), unheard.data(), unheard.size(), 0);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) peer.closed = true;
 }
 
-void Aggregator::read_from(Worker& worker) {
-  if (worker.closing) return drain(worker);
-  for (int turn = 0; turn < kReadsAtOnce && !worker.closed && !worker.closing && !worker.starved; ++turn) {
-    const std::size_t head = worker.job == nullptr ? sizeof(AggregationHello) : sizeof(AggregationFrame);
-    if (worker.have < head) {
-      if (!receive(worker, worker.head.data(), 0, head)) return;
-      if (worker.have < head) continue;
-      if (worker.job == nullptr) {
-        worker.have = 0;
-        greet(worker, read_as<AggregationHello>(worker.head.data()));
-      } else {
-        worker.frame = read_as<AggregationFrame>(worker.head.data());
-        if (!take_frame(worker)) continue;
-      }
-      continue;
-    }
-    const bool begins = worker.frame.kind == AggregationFrame::Kind::begin;
-    std::byte* const body = begins ? reinterpret_cast<std::byte*>(&worker.begin) : worker.slot->part(worker.rank);
-    const std::size_t whole = head + worker.frame.length;
-    if (!receive(worker, body, head, whole)) return;
-    if (worker.have < whole) continue;
-    worker.have = 0;
-    if (begins) {
-      begin_operation(worker);
-    } else {
-      finish_chunk(worker);
-    }
+void Aggregator::read_from(Peer& peer) {
+  if (peer.closing) return drain(peer);
+  std::array<std::byte, 8192> bytes{};
+  const ssize_t got = recv(peer.socket.get(), bytes.data(), bytes.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (got <= 0) {
+    peer.closed = true;
+    return;
+  }
+  peer.in.insert(peer.in.end(), bytes.begin(), bytes.begin() + got);
+  while (!peer.closed && !peer.closing && take_message(peer)) {
   }
 }
 
-/// Judges a frame by its head; false when no body of it is to be read.
-bool Aggregator::take_frame(Worker& worker) {
-  using Kind = AggregationFrame::Kind;
-  const AggregationFrame& frame = worker.frame;
-  if (frame.magic != kAggregationMagic || frame.token != worker.job->token[0] || frame.zero != 0) {
-    nonsense(worker, "a frame without the job's token");
-    return false;
+/// Takes the first message off what has come; false when it is not whole yet.
+bool Aggregator::take_message(Peer& peer) {
+  const std::vector<std::byte>& in = peer.in;
+  std::size_t whole = 0;
+  if (peer.above && !peer.challenged) {
+    whole = sizeof(AggregationChallenge);
+    if (in.size() < whole) return false;
+    const auto challenge = read_as<AggregationChallenge>(in.data());
+    if (challenge.magic != kAggregationMagic || challenge.version != kAggregationVersion) {
+      peer.closed = true;
+      return false;
+    }
+    peer.nonce = challenge.nonce;
+    peer.challenged = true;
+    introduce(peer);
+  } else if (peer.job == nullptr) {
+    if (in.size() < sizeof(AggregationHello)) return false;
+    const auto hello = read_as<AggregationHello>(in.data());
+    if (hello.magic != kAggregationMagic || hello.zero != 0 || hello.above_length > kLongestWay) {
+      peer.closed = true;  // a stranger, who is owed no answer
+      return false;
+    }
+    whole = sizeof(hello) + hello.above_length;
+    if (hello.version == kAggregationVersion && in.size() < whole) return false;
+    whole = std::min(whole, in.size());
+    greet(peer, hello, std::string(reinterpret_cast<const char*>(in.data()) + sizeof(hello), whole - sizeof(hello)));
+  } else {
+    if (in.size() < sizeof(AggregationFrame)) return false;
+    const auto frame = read_as<AggregationFrame>(in.data());
+    const bool ours = frame.magic == kAggregationMagic && frame.token == peer.job->token[0] && frame.zero == 0 &&
+                      frame.length <= kLongestSentence + sizeof(AggregationFailure);
+    whole = sizeof(frame) + (ours ? frame.length : 0);
+    if (in.size() < whole) return false;
+    const std::vector<std::byte> body(in.begin() + sizeof(frame), in.begin() + static_cast<std::ptrdiff_t>(whole));
+    take_frame(peer, ours ? frame : AggregationFrame{.kind = {}}, body.data());
   }
-  switch (frame.kind) {
-    case Kind::begin:
-      if (frame.length == sizeof(AggregationBegin) && frame.operation == worker.operation + 1) return true;
-      nonsense(worker, "a malformed begin");
-      return false;
-    case Kind::leave:
-      leave(worker);
-      return false;
-    case Kind::exponents:
-    case Kind::chunk:
-      return place_chunk(worker);
-    default:
-      nonsense(worker, "a frame of unknown kind");
-      return false;
-  }
+  peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<std::ptrdiff_t>(whole));
+  return true;
 }
 
 // ---- going out ------------------------------------------------------------------------------------------------------
 
-void Aggregator::post(Worker& worker, Outgoing message) {
-  if (worker.closed) return;
-  message.frame.token = worker.token;
-  if (!message.slot) message.frame.length = static_cast<std::uint32_t>(message.body.size());
-  worker.out.push_back(std::move(message));
-  if (worker.out.size() == 1) write_to(worker);
+void Aggregator::post(Peer& peer, AggregationFrame::Kind kind, const void* body, std::size_t length) {
+  if (peer.closed) return;
+  AggregationFrame frame;
+  frame.kind = kind;
+  frame.token = peer.token;
+  frame.length = static_cast<std::uint32_t>(length);
+  const auto add = [&peer](const void* bytes, std::size_t count) {
+    const auto* const from = static_cast<const std::byte*>(bytes);
+    peer.out.insert(peer.out.end(), from, from + count);
+  };
+  add(&frame, sizeof(frame));
+  if (length > 0) add(body, length);
+  if (peer.connected) write_to(peer);
 }
 
-void Aggregator::write_to(Worker& worker) {
-  while (!worker.out.empty()) {
-    std::array<iovec, 2 * kFramesAtOnce> pieces{};
-    std::size_t count = 0;
-    std::size_t skip = worker.sent;
-    const auto piece = [&](const void* bytes, std::size_t length) {
-      const std::size_t gone = std::min(skip, length);
-      skip -= gone;
-      if (gone == length) return;
-      pieces[count++] = {const_cast<char*>(static_cast<const char*>(bytes)) + gone, length - gone};
-    };
-    for (std::size_t i = 0; i < std::min(kFramesAtOnce, worker.out.size()); ++i) {
-      piece(&worker.out[i].frame, sizeof(AggregationFrame));
-      piece(worker.out[i].bytes(), worker.out[i].frame.length);
+void Aggregator::write_to(Peer& peer) {
+  if (!peer.connected) {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(peer.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+    if (error != 0) {  // nobody listens there yet: the job dials again
+      if (peer.job != nullptr) peer.job->parent = nullptr;
+      peer.job = nullptr;
+      peer.closed = true;
+      return;
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t gone = sendmsg(worker.socket.get(), &message, MSG_NOSIGNAL);
+    peer.connected = true;
+  }
+  while (!peer.out.empty()) {
+    const ssize_t gone = send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
     if (gone < 0) {
       if (errno == EINTR) continue;
-      // What a broken connection means is told by reading from it.
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        worker.out.clear();
-        worker.sent = 0;
-      }
+      if (errno != EAGAIN && errno != EWOULDBLOCK) peer.out.clear();  // what that means is told by reading from it
       break;
     }
-    worker.sent += static_cast<std::size_t>(gone);
-    while (!worker.out.empty()) {
-      const std::size_t whole = sizeof(AggregationFrame) + worker.out.front().frame.length;
-      if (worker.sent < whole) break;
-      worker.sent -= whole;
-      worker.out.pop_front();
-    }
+    peer.out.erase(peer.out.begin(), peer.out.begin() + gone);
   }
-  if (worker.out.empty() && worker.closing) shutdown(worker.socket.get(), SHUT_WR);  // it reads to the end and hangs up
-  watch(worker);
+  if (peer.out.empty() && peer.closing) shutdown(peer.socket.get(), SHUT_WR);  // it reads to the end and hangs up
+  watch(peer);
 }
 
 }  // namespace syntony

@@ -1,24 +1,23 @@
-// Jobs of an aggregator: who may join, what a frame may be, when a sum is complete, and how a job ends.
+// Jobs of an aggregator: who may join, what becomes of a packet, and how a job ends.
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "core/kernels/kernels.hpp"
+#include "core/in_network/aggregation_way.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
 #include "emulation/aggregator/aggregator.hpp"
 
 namespace syntony {
 namespace {
 
 using std::chrono::milliseconds;
+using Kind = AggregationFrame::Kind;
 
-template <class T>
-std::vector<std::byte> bytes_of(const T& value) {
-  std::vector<std::byte> bytes(sizeof(T));
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  return bytes;
-}
+constexpr milliseconds kQuiet{5};  // the one above is asked again for a sum at most this often
 
 std::string rank_named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
@@ -26,293 +25,368 @@ std::string left(std::uint32_t rank, std::uint32_t operation) {
   return rank_named(rank) + " left the job before operation " + std::to_string(operation);
 }
 
+std::string brought(const AggregationPacket& packet) {
+  return std::to_string(packet.elements) + " elements in " +
+         std::string(name_of(static_cast<NumberFormat>(packet.format)));
+}
+
+std::string told(const AggregationPacket& packet) {
+  return "operation " + std::to_string(packet.operation) + " (" + brought(packet) + ")";
+}
+
+/// The host of `address`, with the port where an aggregator listens.
+std::string name_of_aggregator(const TcpAddress& address, std::uint32_t port) {
+  const std::string text = address.text();
+  return "the aggregator at " + text.substr(0, text.rfind(':') + 1) + std::to_string(port);
+}
+
 }  // namespace
 
 // ---- who and what ---------------------------------------------------------------------------------------------------
 
-void Aggregator::greet(Worker& worker, const AggregationHello& hello) {
-  if (hello.magic != kAggregationMagic || hello.zero != 0) {
-    worker.closed = true;  // a stranger, who is owed no answer
-    return;
-  }
-  worker.deadline = Clock::time_point::max();
-  worker.token = hello.token[0];
+void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::string& above) {
+  peer.deadline = Clock::time_point::max();
+  peer.token = hello.token[0];
   if (hello.version != kAggregationVersion) {
-    return refuse(worker, Error::Kind::mismatch, kNobody,
+    return refuse(peer, Error::Kind::mismatch, kNobody,
                   "the aggregator speaks version " + std::to_string(kAggregationVersion) + ", this worker version " +
                       std::to_string(hello.version));
   }
-  if (hello.ranks < 1 || hello.ranks > kMostWorkers || hello.rank >= hello.ranks) {
-    return refuse(worker, Error::Kind::invalid, kNobody,
+  if (hello.ranks < 1 || hello.ranks > kMostWorkers || hello.rank >= hello.ranks || hello.members < 1 ||
+      hello.members > hello.under || hello.under > hello.ranks || (hello.under == hello.ranks) != above.empty() ||
+      hello.port < 1 || hello.port > 65535 || hello.window < 1 || hello.slot_bytes < 64) {
+    return refuse(peer, Error::Kind::invalid, kNobody,
                   rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
-                      " is no worker; an aggregator takes " + "1 to " + std::to_string(kMostWorkers));
+                      " is no worker; an aggregator takes 1 to " + std::to_string(kMostWorkers));
   }
-  if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, worker.nonce, hello)) {
-    return refuse(worker, Error::Kind::aborted, hello.rank,
+  if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, peer.nonce, hello, above)) {
+    return refuse(peer, Error::Kind::aborted, hello.rank,
                   rank_named(hello.rank) +
-                      " does not know the secret of the aggregator: SYNTONY_SECRET should be set " +
-                      "to one value there and at all workers");
+                      " does not know the secret of the aggregator: SYNTONY_SECRET should be set to one value there "
+                      "and at all workers");
   }
   auto job = std::ranges::find(jobs_, hello.token, &Job::token);
   const bool full = tenants() >= options_.tenants;
   const std::string serves = "the aggregator serves " + std::to_string(tenants()) + " of " +
                              std::to_string(options_.tenants) + " jobs already";
   if (job == jobs_.end()) {
-    if (full) return refuse(worker, Error::Kind::aborted, kNobody, serves);
-    const std::size_t slots = options_.shared ? options_.slots : options_.slots / options_.tenants;
-    if (slots * capacity_ * (hello.ranks + 1) > options_.memory) {
-      return refuse(worker, Error::Kind::aborted, kNobody,
-                    "slots for " + std::to_string(hello.ranks) +
-                        " workers would take more memory than the aggregator " + "may use");
+    if (full) return refuse(peer, Error::Kind::aborted, kNobody, serves);
+    const std::size_t slots = options_.slots / options_.tenants;
+    if (slots * capacity_ * (hello.under + 1) > options_.memory) {
+      return refuse(peer, Error::Kind::aborted, kNobody,
+                    "slots for " + std::to_string(hello.under) +
+                        " workers would take more memory than the aggregator may use");
     }
     job = jobs_.emplace(jobs_.end());
     job->token = hello.token;
-    job->workers.resize(hello.ranks);
-    job->pool = options_.shared ? common_ : std::make_shared<SlotPool>(slots, capacity_);
+    job->ranks = hello.ranks;
+    job->under = hello.under;
+    job->above = above;
+    job->child_of.assign(hello.ranks, -1);
     job->window = window_of(slots, options_.slot_bytes);
+    job->slot_bytes = options_.slot_bytes;
+    job->timeout_ms = hello.timeout_ms;
     job->deadline = Clock::now() + milliseconds(hello.timeout_ms);
   }
-  if (job->workers.size() != hello.ranks) {
-    const std::string others = std::to_string(job->workers.size());
-    refuse(worker, Error::Kind::mismatch, hello.rank, "this job has " + others + " workers");
+  if (job->ranks != hello.ranks) {
+    const std::string others = std::to_string(job->ranks);
+    refuse(peer, Error::Kind::mismatch, hello.rank, "this job has " + others + " workers");
     return fail(*job, Error::Kind::mismatch, hello.rank,
                 rank_named(hello.rank) + " says that the job has " + std::to_string(hello.ranks) +
                     " workers, the others say " + others);
   }
-  if (job->workers[hello.rank] != nullptr || job->joined == job->workers.size()) {
-    return refuse(worker, Error::Kind::mismatch, hello.rank, "this job has a " + rank_named(hello.rank) + " already");
+  if (job->child_of[hello.rank] >= 0 || job->complete) {
+    return refuse(peer, Error::Kind::mismatch, hello.rank, "this job has a " + rank_named(hello.rank) + " already");
   }
-  job->workers[hello.rank] = &worker;
-  worker.job = &*job;
-  worker.rank = hello.rank;
-  if (job->joined + 1 == job->workers.size() && full) return fail(*job, Error::Kind::aborted, kNobody, serves);
-  if (++job->joined == job->workers.size()) welcome(*job);
+  if (job->under != hello.under || job->above != above || job->joined + hello.members > job->under) {
+    return refuse(peer, Error::Kind::mismatch, hello.rank, "the ranks disagree about their ways to the aggregators");
+  }
+  job->children.push_back(&peer);
+  job->child_of[hello.rank] = 0;  // somebody: who, is known when all have come
+  job->window = std::min<std::size_t>(job->window, hello.window);
+  job->slot_bytes = std::min<std::size_t>(job->slot_bytes, hello.slot_bytes);
+  peer.job = &*job;
+  peer.rank = hello.rank;
+  peer.members = hello.members;
+  const TcpAddress host = TcpAddress::remote(peer.socket.get());
+  peer.place = Datagrams::Place(host, static_cast<std::uint16_t>(hello.port));
+  peer.name = hello.members > 1 ? name_of_aggregator(host, hello.port) : rank_named(hello.rank);
+  if (job->joined + hello.members == job->under && full) return fail(*job, Error::Kind::aborted, kNobody, serves);
+  job->joined += hello.members;
+  if (job->joined == job->under) completed(*job);
 }
 
 /// Jobs whose workers have all come: until then a job holds nothing that another one could need.
 std::size_t Aggregator::tenants() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(jobs_, [](const Job& job) { return job.joined == job.workers.size(); }));
+  return static_cast<std::size_t>(std::ranges::count_if(jobs_, &Job::complete));
 }
 
-void Aggregator::welcome(Job& job) {
+void Aggregator::completed(Job& job) {
+  job.complete = true;
   job.deadline = Clock::time_point::max();
-  for (Worker* worker : job.workers) {
-    Outgoing message;
-    message.frame.kind = AggregationFrame::Kind::welcome;
-    message.body = bytes_of(
-        AggregationWelcome{static_cast<std::uint32_t>(job.window), static_cast<std::uint32_t>(options_.slot_bytes)});
-    post(*worker, std::move(message));
+  std::ranges::sort(job.children, {}, &Peer::rank);
+  for (std::size_t child = 0; child < job.children.size(); ++child) {
+    job.least.push_back(job.children[child]->rank);
+    job.child_of[job.least.back()] = static_cast<std::int32_t>(child);
   }
-}
-
-void Aggregator::begin_operation(Worker& worker) {
-  Job& job = *worker.job;
-  if (job.joined < job.workers.size()) return nonsense(worker, "an operation before all workers had come");
-  const AggregationBegin& begin = worker.begin;
-  ++worker.operation;
-  if (worker.operation > job.operation) {
-    if (job.completed < job.plan.chunks()) return nonsense(worker, "an operation before the last one had ended");
-    for (std::uint32_t rank = 0; rank < job.workers.size(); ++rank) {
-      if (job.workers[rank] == nullptr) {
-        return fail(job, Error::Kind::dead, rank, left(rank, worker.operation));
-      }
-    }
-    if (begin.format >= kNumberFormats.size() || begin.elements == 0 || begin.elements > (std::uint64_t{1} << 40U)) {
-      return nonsense(worker, "an operation that cannot be");
-    }
-    const auto format = static_cast<NumberFormat>(begin.format);
-    if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
-      std::string known;
-      for (const NumberFormat one : options_.formats) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
-      return fail(job, Error::Kind::mismatch, worker.rank,
-                  "this aggregator adds " + known + ", not " + std::string(name_of(format)));
-    }
-    if (job.workers.size() > most_workers(format)) {
-      return fail(job, Error::Kind::mismatch, worker.rank,
-                  std::string(name_of(format)) + " adds at most " + std::to_string(most_workers(format)) + " workers");
-    }
-    const AggregationPlan plan(format, begin.elements, job.window, options_.slot_bytes);
-    if (plan.chunks() >= kAhead) return nonsense(worker, "an operation of too many chunks");
-    job.operation = worker.operation;
-    job.starter = worker.rank;
-    job.begin = begin;
-    job.plan = plan;
-    job.completed = 0;
-    job.deadline = Clock::now() + milliseconds(begin.timeout_ms);
+  if (job.under == job.ranks) {
+    welcome(job, job.window, job.slot_bytes);
   } else {
-    AggregationBegin same = begin;
-    same.timeout_ms = job.begin.timeout_ms;  // each may be as patient as it likes
-    if (same != job.begin || begin.format >= kNumberFormats.size()) {
-      const std::string format = begin.format < kNumberFormats.size()
-                                     ? std::string(name_of(static_cast<NumberFormat>(begin.format)))
-                                     : "an unknown format";
-      return fail(job, Error::Kind::mismatch, kNobody,
-                  "the ranks disagree about operation " + std::to_string(job.operation) + ": " +
-                      rank_named(worker.rank) + " brings " + std::to_string(begin.elements) + " elements in " + format +
-                      ", " + rank_named(job.starter) + " " + std::to_string(job.begin.elements) + " in " +
-                      std::string(name_of(job.plan.format)));
-    }
+    dial(job);
   }
-  worker.next = 0;
-  worker.ahead = job.plan.scaled();
 }
 
-std::string Aggregator::told(const Job& job) const {
-  return "operation " + std::to_string(job.operation) + " (" + std::to_string(job.plan.elements) + " elements in " +
-         std::string(name_of(job.plan.format)) + ")";
+void Aggregator::dial(Job& job) {
+  try {
+    const AggregationWay way(job.above);
+    UniqueFd socket = open_tcp_socket(way.address.family());
+    const bool at_once = ::connect(socket.get(), way.address.get(), way.address.length()) == 0;
+    if (!at_once && errno != EINPROGRESS) return;  // again at the next heartbeat
+    Peer& parent = peers_.emplace_back();
+    parent.socket = std::move(socket);
+    parent.token = job.token[0];
+    parent.job = &job;
+    parent.above = true;
+    parent.connected = at_once;
+    parent.place = Datagrams::Place(way.address, way.port);
+    parent.name = name_of_aggregator(way.address, way.port);
+    job.parent = &parent;
+    watch(parent);
+  } catch (const Error& error) {
+    fail(job, error.kind(), kNobody, error.what());
+  }
+}
+
+void Aggregator::introduce(Peer& parent) {
+  const Job& job = *parent.job;
+  const AggregationWay way(job.above);
+  AggregationHello hello;
+  hello.token = job.token;
+  hello.rank = job.least.front();
+  hello.ranks = job.ranks;
+  hello.members = job.under;
+  hello.under = way.under;
+  hello.timeout_ms = job.timeout_ms;
+  hello.port = datagrams_.port();
+  hello.above_length = static_cast<std::uint32_t>(way.above.size());
+  hello.window = static_cast<std::uint32_t>(job.window);
+  hello.slot_bytes = static_cast<std::uint32_t>(job.slot_bytes);
+  hello.proof = proof_of(options_.secret, parent.nonce, hello, way.above);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&hello);
+  const auto* const text = reinterpret_cast<const std::byte*>(way.above.data());
+  parent.out.insert(parent.out.end(), bytes, bytes + sizeof(hello));
+  parent.out.insert(parent.out.end(), text, text + way.above.size());
+  write_to(parent);
+}
+
+void Aggregator::welcome(Job& job, std::size_t window, std::size_t slot_bytes) {
+  job.window = window;
+  job.slot_bytes = slot_bytes;
+  job.slots = Slots(window, job.children.size(), slot_capacity(slot_bytes));
+  const AggregationWelcome body{static_cast<std::uint32_t>(window), static_cast<std::uint32_t>(slot_bytes)};
+  for (Peer* const child : job.children) post(*child, Kind::welcome, &body, sizeof(body));
+}
+
+void Aggregator::take_frame(Peer& peer, const AggregationFrame& frame, const std::byte* body) {
+  Job& job = *peer.job;
+  if (frame.kind == Kind::welcome && peer.above && frame.length == sizeof(AggregationWelcome)) {
+    AggregationWelcome found;
+    std::memcpy(&found, body, sizeof(found));
+    if (found.window >= 1 && found.window <= job.window && found.slot_bytes >= 64 &&
+        found.slot_bytes <= job.slot_bytes && job.slots.capacity() == 0) {
+      return welcome(job, found.window, found.slot_bytes);
+    }
+  } else if (frame.kind == Kind::late && !peer.above && frame.length == sizeof(std::uint64_t)) {
+    std::uint64_t sequence = 0;
+    std::memcpy(&sequence, body, sizeof(sequence));
+    return late(job, sequence);
+  } else if (frame.kind == Kind::leave && !peer.above) {
+    return leave(peer);
+  } else if (frame.kind == Kind::failure && frame.length >= sizeof(AggregationFailure)) {
+    AggregationFailure failure;
+    std::memcpy(&failure, body, sizeof(failure));
+    const auto kind = static_cast<Error::Kind>(
+        std::min<std::uint32_t>(failure.kind, static_cast<std::uint32_t>(Error::Kind::system)));
+    const auto* const text = reinterpret_cast<const char*>(body);
+    return fail(job, kind, failure.rank, std::string(text + sizeof(failure), frame.length - sizeof(failure)));
+  }
+  fail(job, Error::Kind::mismatch, peer.above ? kNobody : peer.rank, peer.name + " sent the aggregator nonsense");
 }
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
 
-/// Finds the slot that a chunk goes to; false when there is none (yet).
-bool Aggregator::place_chunk(Worker& worker) {
-  Job& job = *worker.job;
-  const AggregationFrame& frame = worker.frame;
-  const bool ahead = frame.kind == AggregationFrame::Kind::exponents;
-  const std::uint32_t chunk = ahead ? kAhead : worker.next;
-  const bool expected = worker.operation == job.operation && worker.operation > 0 &&
-                        frame.operation == worker.operation && ahead == worker.ahead &&
-                        frame.chunk == (ahead ? 0 : chunk);
-  if (!expected || (!ahead && (chunk >= job.plan.chunks() || chunk >= job.completed + job.window)) ||
-      frame.length != (ahead ? job.plan.exponents_ahead() : job.plan.length(chunk))) {
-    nonsense(worker, "a chunk that is not its turn");
-    return false;
+void Aggregator::take_packet(const AggregationPacket& head, const std::byte* payload) {
+  const auto job = std::ranges::find_if(jobs_, [&head](const Job& one) { return one.token[1] == head.token; });
+  if (job == jobs_.end() || head.length > job->slots.capacity() ||
+      head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
+    return;
   }
-  const auto at = job.open.find(chunk);
-  worker.slot = at != job.open.end() ? at->second : job.pool->take(job.workers.size());
-  if (!worker.slot) {
-    worker.starved = true;
-    watch(worker);
-    return false;
-  }
-  if (at == job.open.end()) job.open.emplace(chunk, worker.slot);
-  return true;
-}
-
-/// Slots that became free go to those that wait, the one that was served last comes last.
-void Aggregator::feed_starved() {
-  std::size_t untried = workers_.size();
-  for (auto at = workers_.begin(); untried > 0; --untried) {
-    Worker& worker = *at++;
-    if (!worker.starved || worker.closed || worker.closing || worker.job == nullptr) continue;
-    const Job& job = *worker.job;
-    if (job.pool->left() == 0 && !job.open.contains(worker.ahead ? kAhead : worker.next)) continue;
-    worker.starved = false;
-    if (!place_chunk(worker)) continue;
-    watch(worker);
-    workers_.splice(workers_.end(), workers_, std::prev(at));
+  if (head.kind == AggregationPacket::Kind::part) {
+    take_part(*job, head, payload);
+  } else if (head.kind == AggregationPacket::Kind::sum) {
+    take_sum(*job, head, payload);
   }
 }
 
-void Aggregator::finish_chunk(Worker& worker) {
-  Job& job = *worker.job;
-  const std::shared_ptr<Slot> slot = std::move(worker.slot);
-  const bool ahead = worker.ahead;
-  const std::uint32_t chunk = ahead ? kAhead : worker.next;
-  if (ahead) {
-    worker.ahead = false;
-  } else {
-    ++worker.next;
-  }
-  if (++slot->arrived < job.workers.size()) return;
-  job.open.erase(chunk);
-  std::vector<const std::byte*> parts(job.workers.size());
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = slot->part(rank);
-  const std::size_t payload = ahead ? 0 : job.plan.payload(chunk);
-  if (!ahead) add_on_wire(job.plan.format, slot->sum.data(), parts, job.plan.count(chunk));
-  if (const std::size_t exponents = ahead ? job.plan.exponents_ahead() : job.plan.exponents_with(chunk)) {
-    for (const std::byte*& part : parts) part += payload;
-    reduce(DType::uint8, ReduceOp::max, slot->sum.data() + payload, parts, exponents);
-  }
-  if (!ahead && ++job.completed == job.plan.chunks()) job.deadline = Clock::time_point::max();
-  for (Worker* member : job.workers) {
-    if (member == nullptr) continue;
-    Outgoing message;
-    message.frame = worker.frame;
-    message.slot = slot;
-    post(*member, std::move(message));
-  }
-}
-
-void Aggregator::check_deadlines(Clock::time_point now) {
-  for (Worker& worker : workers_) {
-    if (now >= worker.deadline) worker.closed = true;  // a stranger, or one that does not read its last words
-  }
-  for (auto at = jobs_.begin(); at != jobs_.end();) {
-    Job& job = *at++;
-    if (now < job.deadline) continue;
-    const auto begun = [&job](const Worker* worker) { return worker != nullptr && worker->operation == job.operation; };
-    const bool scaling = job.operation > 0 && std::ranges::any_of(job.workers, [&begun](const Worker* worker) {
-                           return begun(worker) && worker->ahead;
-                         });
-    std::string missing;
-    std::uint32_t first = kNobody;
-    for (std::uint32_t rank = 0; rank < job.workers.size(); ++rank) {
-      const Worker* worker = job.workers[rank];
-      const bool late =
-          !begun(worker) || (job.operation > 0 && (scaling ? worker->ahead : worker->next <= job.completed));
-      if (!late) continue;
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-      first = std::min(first, rank);
+void Aggregator::take_part(Job& job, const AggregationPacket& head, const std::byte* payload) {
+  const std::int32_t child_number = head.from < job.ranks ? job.child_of[head.from] : -1;
+  if (child_number < 0) return;
+  const auto child = static_cast<std::size_t>(child_number);
+  const auto [arrival, slot] = job.slots.take(child, head, payload);
+  const auto format = static_cast<NumberFormat>(head.format);
+  switch (arrival) {
+    case Slots::Arrival::stale:
+      return;
+    case Slots::Arrival::early:
+      return fail(job, Error::Kind::mismatch, head.from,
+                  rank_named(head.from) + " sent the aggregator a packet that is not its turn");
+    case Slots::Arrival::differs: {
+      const auto other = static_cast<std::size_t>(std::ranges::find(slot->seen, true) - slot->seen.begin());
+      return fail(job, Error::Kind::mismatch, kNobody,
+                  "the ranks disagree about operation " + std::to_string(slot->first.operation) + ": " +
+                      rank_named(head.from) + " brings " + brought(head) + ", " + rank_named(job.least[other]) + " " +
+                      brought(slot->first));
     }
-    const std::string what = job.joined < job.workers.size() ? "did not come to the aggregator in time"
-                                                             : "did not bring its part of " + told(job) + " in time";
-    fail(job, Error::Kind::timeout, first, "rank " + missing + " " + what);
+    case Slots::Arrival::again:
+      if (slot->state == Slot::State::known) {
+        hand_down(job, *slot, child);
+      } else if (slot->state == Slot::State::summed && Clock::now() - slot->sent_up > kQuiet) {
+        hand_up(job, *slot);
+      }
+      return;
+    case Slots::Arrival::part:
+    case Slots::Arrival::complete:
+      break;
   }
+  if (slot->arrived == 1) {
+    if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
+      std::string known;
+      for (const NumberFormat one : options_.formats) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+      return fail(job, Error::Kind::mismatch, head.from,
+                  "this aggregator adds " + known + ", not " + std::string(name_of(format)));
+    }
+    if (job.ranks > most_workers(format)) {
+      return fail(job, Error::Kind::mismatch, head.from,
+                  std::string(name_of(format)) + " adds at most " + std::to_string(most_workers(format)) + " workers");
+    }
+    const auto gone = std::ranges::find(job.children, nullptr);
+    if (gone != job.children.end()) {
+      const std::uint32_t rank = job.least[static_cast<std::size_t>(gone - job.children.begin())];
+      return fail(job, Error::Kind::dead, rank, left(rank, head.operation));
+    }
+  }
+  if (arrival != Slots::Arrival::complete) return;
+  if (job.parent != nullptr) return hand_up(job, *slot);
+  slot->state = Slot::State::known;
+  hand_down(job, *slot, std::nullopt);
+}
+
+void Aggregator::take_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
+  Slot* const slot = job.slots.find(head.sequence);
+  if (job.parent == nullptr || slot == nullptr || slot->state != Slot::State::summed || !slot->first.fits(head)) return;
+  std::memcpy(slot->sum.data(), payload, head.length);
+  slot->state = Slot::State::known;
+  hand_down(job, *slot, std::nullopt);
+}
+
+/// To all children, or to the one that has asked.
+void Aggregator::hand_down(Job& job, const Slot& slot, std::optional<std::size_t> only) {
+  down_.clear();
+  for (std::size_t child = 0; child < job.children.size(); ++child) {
+    if (job.children[child] == nullptr || (only && *only != child)) continue;
+    Datagrams::Message& message = down_.emplace_back(slot.first, slot.sum.data(), &job.children[child]->place);
+    message.head.kind = AggregationPacket::Kind::sum;
+  }
+  datagrams_.send(down_);
+}
+
+void Aggregator::hand_up(Job& job, Slot& slot) {
+  Datagrams::Message message{slot.first, slot.sum.data(), &job.parent->place};
+  message.head.kind = AggregationPacket::Kind::part;
+  message.head.from = job.least.front();
+  slot.sent_up = Clock::now();
+  datagrams_.send({&message, 1});
 }
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
-void Aggregator::leave(Worker& worker) {
-  Job& job = *worker.job;
-  const bool early = worker.operation < job.operation;
-  if (!early && (worker.next < job.plan.chunks() || job.joined < job.workers.size())) return lost(worker);
-  job.workers[worker.rank] = nullptr;
-  worker.job = nullptr;
-  worker.closing = true;
-  worker.deadline = Clock::now() + kPatience;
-  write_to(worker);
-  if (early) return fail(job, Error::Kind::dead, worker.rank, left(worker.rank, job.operation));
-  if (std::ranges::all_of(job.workers, [](const Worker* member) { return member == nullptr; })) end(job);
+/// A rank's time is over: who has not brought its part?
+void Aggregator::late(Job& job, std::uint64_t sequence) {
+  const Slot* const slot = job.slots.find(sequence);
+  if (slot == nullptr || slot->state == Slot::State::known) return;  // it will say itself that it has waited too long
+  if (slot->state == Slot::State::summed) return post(*job.parent, Kind::late, &sequence, sizeof(sequence));
+  std::string missing;
+  std::uint32_t first = kNobody;
+  for (std::size_t child = 0; child < job.children.size(); ++child) {
+    if (slot->seen[child]) continue;
+    const Peer* const peer = job.children[child];
+    if (missing.empty()) first = job.least[child];
+    missing += (missing.empty() ? "" : ", ") + std::to_string(job.least[child]);
+    if (peer != nullptr && peer->members > 1) {
+      missing += " (or one of the " + std::to_string(peer->members) + " of " + peer->name + ")";
+    }
+  }
+  fail(job, Error::Kind::timeout, first, "rank " + missing + " did not bring its part of " + told(slot->first) + " in time");
 }
 
-void Aggregator::lost(Worker& worker) {
-  worker.closed = true;
-  if (worker.job == nullptr) return;
-  Job& job = *worker.job;
-  const std::uint32_t rank = worker.rank;
-  job.workers[rank] = nullptr;
-  worker.job = nullptr;
-  const bool busy = job.operation > 0 && job.completed < job.plan.chunks();
-  fail(job, Error::Kind::dead, rank,
-       rank_named(rank) + " is gone: its connection to the aggregator closed" + (busy ? " during " + told(job) : ""));
-}
-
-void Aggregator::fail(Job& job, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
-  for (Worker* worker : job.workers) {
-    if (worker == nullptr) continue;
-    refuse(*worker, kind, rank, sentence);
-    worker->job = nullptr;
+void Aggregator::leave(Peer& peer) {
+  Job& job = *peer.job;
+  if (!job.complete) return lost(peer);
+  const auto child = static_cast<std::size_t>(job.child_of[peer.rank]);
+  const Slot* const owed = job.slots.oldest();
+  job.children[child] = nullptr;
+  peer.job = nullptr;
+  peer.closing = true;
+  peer.deadline = Clock::now() + kPatience;
+  write_to(peer);
+  if (owed != nullptr && !owed->seen[child]) {
+    return fail(job, Error::Kind::dead, peer.rank, left(peer.rank, owed->first.operation));
+  }
+  if (std::ranges::any_of(job.children, [](const Peer* member) { return member != nullptr; })) return;
+  if (job.parent != nullptr) {
+    post(*job.parent, Kind::leave, nullptr, 0);
+    job.parent->job = nullptr;
+    job.parent->closing = true;
+    job.parent->deadline = Clock::now() + kPatience;
+    write_to(*job.parent);
   }
   end(job);
 }
 
-void Aggregator::nonsense(Worker& worker, const std::string& what) {
-  fail(*worker.job, Error::Kind::mismatch, worker.rank, rank_named(worker.rank) + " sent the aggregator " + what);
+void Aggregator::lost(Peer& peer) {
+  peer.closed = true;
+  if (peer.job == nullptr) return;
+  Job& job = *peer.job;
+  peer.job = nullptr;
+  const Slot* const owed = job.slots.oldest();
+  const std::string during = owed != nullptr ? " during " + told(owed->first) : "";
+  if (peer.above) {
+    job.parent = nullptr;
+    return fail(job, Error::Kind::dead, kNobody, peer.name + " is gone" + during);
+  }
+  std::ranges::replace(job.children, &peer, nullptr);
+  if (peer.members > 1) return fail(job, Error::Kind::dead, kNobody, peer.name + " is gone" + during);
+  fail(job, Error::Kind::dead, peer.rank,
+       rank_named(peer.rank) + " is gone: its connection to the aggregator closed" + during);
 }
 
-void Aggregator::refuse(Worker& worker, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
-  Outgoing message;
-  message.frame.kind = AggregationFrame::Kind::failure;
-  message.body = bytes_of(AggregationFailure{static_cast<std::uint32_t>(kind), rank});
-  for (const char letter : sentence.substr(0, kLongestSentence)) message.body.push_back(static_cast<std::byte>(letter));
-  worker.closing = true;
-  worker.starved = false;
-  worker.slot.reset();
-  worker.deadline = Clock::now() + kPatience;
-  post(worker, std::move(message));
-  watch(worker);
+void Aggregator::fail(Job& job, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
+  for (Peer* const peer : job.children) {
+    if (peer != nullptr) refuse(*peer, kind, rank, sentence);
+  }
+  if (job.parent != nullptr) refuse(*job.parent, kind, rank, sentence);
+  end(job);
+}
+
+void Aggregator::refuse(Peer& peer, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
+  std::vector<std::byte> body(sizeof(AggregationFailure));
+  const AggregationFailure failure{static_cast<std::uint32_t>(kind), rank};
+  std::memcpy(body.data(), &failure, sizeof(failure));
+  for (const char letter : sentence.substr(0, kLongestSentence)) body.push_back(static_cast<std::byte>(letter));
+  peer.job = nullptr;
+  peer.closing = true;
+  peer.deadline = Clock::now() + kPatience;
+  post(peer, Kind::failure, body.data(), body.size());
 }
 
 void Aggregator::end(Job& job) {

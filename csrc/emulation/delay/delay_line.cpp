@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <deque>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -39,6 +41,8 @@ struct Lane {
   int from = -1;
   int to = -1;
   std::chrono::nanoseconds delay{};
+  std::bernoulli_distribution lost;
+  std::mt19937_64 chance;
   std::deque<Packet> waiting;
 };
 
@@ -49,8 +53,10 @@ class Line {
     if (!epoll_) throw failed("cannot make an epoll set");
     if (!timer_) throw failed("cannot make a timer");
     for (const DelayedWire& wire : wires) {
-      lanes_.push_back({wire.one, wire.other, wire.delay, {}});
-      lanes_.push_back({wire.other, wire.one, wire.delay, {}});
+      for (const auto& [from, to] : {std::pair(wire.one, wire.other), std::pair(wire.other, wire.one)}) {
+        lanes_.push_back({from, to, wire.delay, std::bernoulli_distribution(wire.loss),
+                          std::mt19937_64(lanes_.size() + 1), {}});
+      }
     }
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) watch(lanes_[lane].from, lane);
     watch(timer_.get(), kTimer);
@@ -99,6 +105,10 @@ class Line {
     for (int i = 0; i < kBatch; ++i) {
       const ssize_t n = read(lane.from, room_.data(), room_.size());
       if (n <= 0) return;  // empty; or the device is down, and then nothing comes
+      if (lane.lost.p() > 0 && lane.lost(lane.chance)) {
+        ++figures_.dropped;
+        continue;
+      }
       lane.waiting.push_back({Clock::now() + lane.delay, {room_.begin(), room_.begin() + n}});
     }
   }

@@ -104,6 +104,18 @@ def duration(text: str) -> float:
     return float(Fraction(match[1]) / {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}[match[2]])
 
 
+def share(text: str) -> float:
+    """A part of a whole: '1%' or '0.01'. ValueError tells what would be one."""
+    number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        value = float(number) / percent
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise ValueError("a share such as 1% or 0.01, at least 0 and less than 1")
+    return value
+
+
 def flag(text: str) -> bool:
     """`on` or `off`."""
     if text not in ("on", "off"):

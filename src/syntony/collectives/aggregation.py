@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from types import TracebackType
 from typing import Any
 
 from syntony import _emulation
+from syntony.base.command import UserError
+from syntony.collectives import aggregators
 from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.bootstrap.user_secret import given_secret
 from syntony.collectives.buffers import UsageError, host_buffer_of, overlap
-
-VARIABLE = "SYNTONY_AGGREGATOR"
-"""The environment variable that says where the aggregator is, as HOST:PORT."""
 
 
 class InNetwork:
@@ -40,16 +38,19 @@ class InNetwork:
     @classmethod
     def create(cls, bootstrap: Exchange, address: str | None = None, timeout: float = 60.0) -> InNetwork:
         """Meets the other ranks at the aggregator (default: SYNTONY_AGGREGATOR). Collective."""
-        where = address if address is not None else os.environ.get(VARIABLE, "")
-        if not where:
+        try:
+            way = aggregators.way(os.environ if address is None else {aggregators.VARIABLE: address})
+        except UserError as error:
+            raise UsageError(str(error)) from None
+        if not way:
             raise UsageError(
-                f"{VARIABLE} is not set: it is the HOST:PORT of a switch that adds "
+                f"{aggregators.VARIABLE} is not set: it is the HOST:PORT of a switch that adds "
                 "(python -m syntony.lab.aggregator runs one)"
             )
         # A job's token is fresh and random, so that nobody else can join it.
-        token = bootstrap.all_gather("aggregation token", secrets.token_bytes(16) if bootstrap.rank == 0 else b"")[0]
-        secret = given_secret()
-        client = _emulation.AggregationClient(_numeric(where), token, bootstrap.rank, bootstrap.size, timeout, secret)
+        told = bootstrap.all_gather("aggregation", secrets.token_bytes(16) + way.encode())
+        ways = [each[16:].decode() for each in told]
+        client = _emulation.AggregationClient(ways, told[0][:16], bootstrap.rank, timeout, given_secret())
         return cls(client, bootstrap.rank, bootstrap.size, timeout)
 
     @property
@@ -103,16 +104,3 @@ class InNetwork:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _numeric(address: str) -> str:
-    """HOST:PORT with the host's number for its name. Raises UsageError."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit():
-        raise UsageError(f"the aggregator's address is {address!r}; it must be HOST:PORT, such as 10.0.0.1:4600")
-    try:
-        family, _, _, _, found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-        number = str(found[0])
-    except OSError as error:
-        raise UsageError(f"the aggregator's address is {address!r}: {error}") from None
-    return f"[{number}]:{port}" if family == socket.AF_INET6 else f"{number}:{port}"

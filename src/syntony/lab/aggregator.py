@@ -14,52 +14,51 @@ from contextlib import suppress
 
 from syntony import _core, _emulation
 from syntony.collectives.bootstrap.user_secret import given_secret
-from syntony.topologies.aggregator import NUMBER_FORMATS, SHARINGS, Aggregator
+from syntony.topologies.aggregator import NUMBER_FORMATS, Aggregator
 
-SLOTS = 64
-SLOT_BYTES = 32 * 1024
-"""A packet of this switch: system calls cost more than a switch's pipeline does, so it is a large one."""
+SLOTS = 256
+SLOT_BYTES = 1408
+"""Bytes of a packet's numbers, with which it just fits into an Ethernet frame (csrc/core/in_network)."""
+LAB_SLOTS, LAB_SLOT_BYTES = 64, 8192
+"""The same in the lab, whose wires take packets of 9000 bytes: fewer of them cost its few cores less."""
 
 
 def arguments_of(aggregator: Aggregator) -> list[str]:
     """The options with which a process stands for the aggregator.
 
-    Number formats, tenants and sharing are the profile's, and so are the bytes of all slots together; they are cut into
-    fewer, larger slots, and rounded up to two per tenant.
+    Number formats and tenants are the profile's, and so are the bytes of all slots together; they are cut into slots of
+    a packet of the lab's wires, two per tenant at least, and no more than keep the wires busy. Every tenant has its part
+    of them, also where the profile shares them.
     """
-    slots = SLOTS
+    slots = LAB_SLOTS * aggregator.tenants
     if aggregator.slots is not None:
-        slots = max(2 * aggregator.tenants, aggregator.slots * aggregator.slot_bytes // SLOT_BYTES)
+        fitting = aggregator.slots * aggregator.slot_bytes // LAB_SLOT_BYTES
+        slots = max(2 * aggregator.tenants, min(slots, fitting))
     formats = [word for name in aggregator.formats for word in ("--format", name)]
-    tenants = ["--tenants", str(aggregator.tenants), "--sharing", aggregator.sharing]
-    return ["--slots", str(max(slots, aggregator.tenants)), "--slot-bytes", str(SLOT_BYTES), *formats, *tenants]
+    return ["--slots", str(slots), "--slot-bytes", str(LAB_SLOT_BYTES), *formats, "--tenants", str(aggregator.tenants)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m syntony.lab.aggregator",
-        description="A switch that adds: workers stream chunks to it and get their sums back.",
+        description="A switch that adds: workers stream packets to it and get their sums back.",
         epilog="example: python -m syntony.lab.aggregator --listen 127.0.0.1:4600 --slots 64 --format int32_block",
     )
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="where workers connect")
-    parser.add_argument("--slots", type=int, default=SLOTS, metavar="N", help=f"chunks at once (default {SLOTS})")
+    parser.add_argument("--slots", type=int, default=SLOTS, metavar="N", help=f"packets kept (default {SLOTS})")
     parser.add_argument(
-        "--slot-bytes", type=int, default=SLOT_BYTES, metavar="B", help=f"bytes of a chunk (default {SLOT_BYTES})"
+        "--slot-bytes", type=int, default=SLOT_BYTES, metavar="B", help=f"bytes of a packet (default {SLOT_BYTES})"
     )
     parser.add_argument(
         "--format", action="append", default=[], choices=NUMBER_FORMATS, help="a number format it adds (default all)"
     )
     parser.add_argument("--tenants", type=int, default=1, metavar="T", help="jobs at once (default 1)")
-    parser.add_argument(
-        "--sharing", default=SHARINGS[0], choices=SHARINGS, help="whether each tenant has its part of the slots"
-    )
     options = parser.parse_args(arguments)
     try:
         aggregator = _emulation.Aggregator(
-            options.listen, options.slots, options.slot_bytes, options.format, options.tenants,
-            options.sharing == "shared", given_secret(),
-        )  # fmt: skip
+            options.listen, options.slots, options.slot_bytes, options.format, options.tenants, given_secret()
+        )
     except (ValueError, _core.CommunicationError) as error:
         print(f"aggregator: {error}", file=sys.stderr)
         return 2

@@ -1,14 +1,22 @@
 """Switches that add: one process of `syntony.lab.aggregator` on each switch of the lab that has an aggregator.
 
-Ranks are told of one of them, the nearest to all hosts together: an all_reduce meets at one switch. Switches in a
-host's box have no namespace, and so no process. A profile's rate is not emulated: the process adds as fast as it can.
+Ranks are told their way: the adding switch that is nearest to their host, where others have the same, and the one that
+is nearest to all hosts together, where all their sums meet.
+
+        h0 h1 h2 h3       ways of h0, h1: s0,s2
+         └s0┘  └s1┘       ways of h2, h3: s1,s2
+           └─s2─┘
+
+Switches in a host's box have no namespace, and so no process. A profile's rate is not emulated: the process adds as
+fast as it can.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 
+from syntony.collectives.aggregators import VARIABLE as VARIABLE
 from syntony.lab.lab_spec import LabSpec, Machine
 
 PORT = 29600
@@ -34,13 +42,22 @@ def command_of(spec: LabSpec, switch: Machine) -> tuple[str, ...]:
     return (sys.executable, "-m", "syntony.lab.aggregator", *listen, *arguments_of(aggregator))
 
 
-def meeting_place(spec: LabSpec) -> str | None:
-    """SYNTONY_AGGREGATOR: the adding switch with the least sum of wires to all hosts; None without any."""
+def ways(spec: LabSpec) -> tuple[str, ...]:
+    """By rank, its SYNTONY_AGGREGATOR; empty without any adding switch."""
     switches = adding_switches(spec)
     if not switches:
-        return None
-    nearest = min(switches, key=lambda switch: sum(_wires_to(spec, switch)[host.id] for host in spec.hosts))
-    return f"{nearest.ports[0].address}:{PORT}"
+        return ()
+    far = {switch.id: _wires_to(spec, switch) for switch in switches}
+    root = min(switches, key=lambda switch: (sum(hops := [far[switch.id][host.id] for host in spec.hosts]), max(hops)))
+    own = {host.id: min(switches, key=lambda switch: (far[switch.id][host.id], switch is not root)) for host in spec.hosts}
+    below = Counter(own[host.id].id for host in spec.hosts for _ in host.ranks)
+
+    def way(host: Machine) -> str:
+        first = own[host.id]
+        alone = first is root or below[first.id] == 1
+        return ",".join(f"{switch.ports[0].address}:{PORT}" for switch in ([root] if alone else [first, root]))
+
+    return tuple(way(spec.host_of[rank]) for rank in range(spec.topology.ranks))
 
 
 def _wires_to(spec: LabSpec, goal: Machine) -> dict[int, int]:

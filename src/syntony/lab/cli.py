@@ -14,12 +14,12 @@ from typing import TextIO, TypeVar
 
 from syntony.base.answer import tell, tell_json, width
 from syntony.base.command import Command
-from syntony.base.quantity import bit_rate, duration
+from syntony.base.quantity import bit_rate, duration, share
 from syntony.base.stopping import Stopped, stopping_by_signals
 from syntony.lab import report, runs
 from syntony.lab.faults import parse_fault
 from syntony.lab.lab import Lab
-from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, delayed, spec_of
+from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, delayed, lossy, spec_of
 from syntony.lab.processes import require_command
 from syntony.lab.wires import kernel
 from syntony.topologies.cli import add_topology
@@ -44,6 +44,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="latency of every wire, or of the wire A-B, each way: 1ms; may be repeated",
     )
     parser.add_argument(
+        "--loss",
+        action="append",
+        default=[],
+        metavar="[A-B=]P",
+        help="share of packets that every wire, or the wire A-B, loses, each way: 1%%; may be repeated",
+    )
+    parser.add_argument(
         "--fault",
         action="append",
         default=[],
@@ -53,7 +60,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ecmp", action="store_true", help="hash connections over all shortest paths, not just one")
     parser.add_argument("--no-ceilings", action="store_true", help="do not measure the wires first")
-    parser.usage = f"{parser.prog} T [--rate R] [--delay T] [--fault F] ... [-- COMMAND ...]"
+    parser.usage = f"{parser.prog} T [--rate R] [--delay T] [--loss P] [--fault F] ... [-- COMMAND ...]"
     parser.description = (
         "An emulated cluster on this machine: each host of topology T becomes a network namespace, each switch "
         "another, each cable a rate-limited wire. COMMAND is started once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, "
@@ -97,6 +104,9 @@ def _spec(arguments: argparse.Namespace) -> LabSpec:
     for delay in arguments.delay:
         at, text = _named(delay)
         spec = delayed(spec, _quantity("--delay", text, duration), at)
+    for loss in arguments.loss:
+        at, text = _named(loss)
+        spec = lossy(spec, _quantity("--loss", text, share), at)
     return spec
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from syntony.lab.aggregators import adding_switches, command_of, meeting_place
+from syntony.lab.aggregators import VARIABLE, adding_switches, command_of, ways
 from syntony.lab.faults import Change, Fault, changes, rate_under
 from syntony.lab.lab_spec import LabSpec
 from syntony.lab.processes import Task, environment_of, require_command, run_tasks
@@ -40,7 +40,7 @@ class Lab:
         try:
             network.make_machines(self.spec, self.namespace)
             network.make_cables(self.spec, self.namespace)
-            if any(wire.delay > 0 for wire in self.spec.wires):
+            if any(wire.by_process for wire in self.spec.wires):
                 self._delay_line = DelayLine(self.spec, self.namespace)
             network.configure(self.spec, self._routes, self.namespace)
         except BaseException:
@@ -88,9 +88,8 @@ class Lab:
             (lasting.add if change.begins else lasting.discard)(change.fault)
             self._apply(faults, lasting, faults[change.fault])
 
-        place = meeting_place(self.spec)
+        way = ways(self.spec)
         secret = {"SYNTONY_SECRET": secrets.token_hex()}
-        told = secret | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
         services = [
             Task(
                 switch.name,
@@ -106,7 +105,11 @@ class Lab:
                 f"rank {rank}",
                 self.namespace(self.spec.host_of[rank].name),
                 tuple(command),
-                {**environment_of(self.spec, rank, inherited), **told},
+                {
+                    **environment_of(self.spec, rank, inherited),
+                    **secret,
+                    **({VARIABLE: way[rank]} if way else {}),
+                },
             )
             for rank in range(self.spec.topology.ranks)
         ]

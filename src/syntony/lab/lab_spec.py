@@ -72,11 +72,18 @@ class End:
 
 @dataclass(frozen=True)
 class Wire:
-    """One cable between two machines. Both have a device of its name for it. `delay`: seconds each way."""
+    """One cable between two machines. Both have a device of its name for it. `delay`: seconds each way; `loss`: the
+    share of packets that get lost, each way."""
 
     id: int
     ends: tuple[End, End]
     delay: float
+    loss: float = 0.0
+
+    @property
+    def by_process(self) -> bool:
+        """Whether packets go through a process, as the kernel's own pairs of devices neither delay nor lose them."""
+        return self.delay > 0 or self.loss > 0
 
     @property
     def name(self) -> str:
@@ -209,6 +216,12 @@ def delayed(spec: LabSpec, delay: float, at: str | None = None) -> LabSpec:
     """The same lab with `delay` seconds each way on every wire, or on those that `at` names."""
     slow = {wire.id for wire in (spec.wires_between(at) if at else spec.wires)}
     return replace(spec, wires=tuple(replace(wire, delay=delay) if wire.id in slow else wire for wire in spec.wires))
+
+
+def lossy(spec: LabSpec, loss: float, at: str | None = None) -> LabSpec:
+    """The same lab with that share of packets lost, each way, on every wire, or on those that `at` names."""
+    bad = {wire.id for wire in (spec.wires_between(at) if at else spec.wires)}
+    return replace(spec, wires=tuple(replace(wire, loss=loss) if wire.id in bad else wire for wire in spec.wires))
 
 
 def _wires(topology: Topology, home: Mapping[int, int]) -> Iterator[Wire]:

@@ -69,7 +69,7 @@ def ceilings(measured: Sequence[Ceiling]) -> Iterable[RenderableType]:
 def delay_line(figures: DelayFigures) -> str:
     """What the delay line did, in a sentence."""
     return (
-        f"delay line: {figures.packets} packets, {figures.lost} lost, "
+        f"delay line: {figures.packets} packets, {figures.dropped} dropped, {figures.lost} lost, "
         f"{1e6 * figures.mean_lateness:.0f} us late on average, {1e3 * figures.worst_lateness:.2f} ms at worst"
     )
 
@@ -98,6 +98,7 @@ def document(lab: Lab, measured: Sequence[Ceiling]) -> dict[str, Any]:
             {
                 "name": wire.name,
                 "delay": wire.delay,
+                "loss": wire.loss,
                 "ends": [
                     {
                         "machine": spec.machines[end.machine].name,

@@ -17,7 +17,9 @@ from syntony import _emulation
 from tests.csrc.runtime.sip_hash import sip_hash
 
 MAGIC = 0x41595341
-WELCOME, BEGIN, EXPONENTS, CHUNK, LEAVE, FAILURE = range(1, 7)
+VERSION = 4
+WELCOME, LATE, LEAVE, FAILURE = range(1, 5)
+PART, SUM = 1, 2
 FLOAT32 = 0
 
 Array = NDArray[Any]
@@ -56,14 +58,14 @@ def everybody(ranks: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 class Job:
-    """Workers that join one job with a token of its own."""
+    """Workers that join one job with a token of its own, all by one way or, in a tree, each by its own."""
 
-    def __init__(self, address: str, ranks: int, timeout: float = 20.0, secret: str = "") -> None:
-        self.address, self.ranks, self.timeout, self.token = address, ranks, timeout, os.urandom(16)
-        self.secret = secret
+    def __init__(self, way: str | list[str], ranks: int, timeout: float = 20.0, secret: str = "") -> None:
+        self.ways = [way] * ranks if isinstance(way, str) else way
+        self.ranks, self.timeout, self.token, self.secret = ranks, timeout, os.urandom(16), secret
 
     def join(self, rank: int) -> _emulation.AggregationClient:
-        return _emulation.AggregationClient(self.address, self.token, rank, self.ranks, self.timeout, self.secret)
+        return _emulation.AggregationClient(self.ways, self.token, rank, self.timeout, self.secret)
 
     def reduce(
         self, client: _emulation.AggregationClient, source: Array, number_format: str = "", timeout: float | None = None
@@ -91,32 +93,44 @@ class Job:
 class Wire:
     """A worker made of bytes."""
 
-    def __init__(self, job: Job, rank: int, version: int = 3) -> None:
-        host, _, port = job.address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
-        self.token = job.token
+    def __init__(self, job: Job, rank: int, version: int = VERSION) -> None:
+        host, _, port = job.ways[rank].rpartition(":")
+        self.address = (host, int(port))
+        self.rank, self.token = rank, job.token
+        self.socket = socket.create_connection(self.address, timeout=10)
+        self.packets = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.packets.bind((host, 0))
+        self.packets.settimeout(10)
         nonce = self._exactly(24)[8:]
-        said = nonce + job.token + struct.pack("<II", job.ranks, rank)
-        proof = sip_hash(sip_hash(bytes(16), job.secret.encode()), said)
-        self.greeting = hello(job.token, rank, job.ranks, version=version, proof=proof)
+        said = hello(job.token, rank, job.ranks, self.packets.getsockname()[1], version=version)
+        proof = sip_hash(sip_hash(bytes(16), job.secret.encode()), nonce + said)
+        self.greeting = said[:-16] + proof
         self.send(self.greeting)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def frame(self, kind: int, operation: int = 0, chunk: int = 0, body: bytes = b"") -> bytes:
-        return frame(self.token, kind, operation, chunk, body)
+    def frame(self, kind: int, body: bytes = b"") -> bytes:
+        return frame(self.token, kind, body)
 
-    def begin(self, operation: int, elements: int, number_format: int = FLOAT32, timeout_ms: int = 10_000) -> None:
-        self.send(self.frame(BEGIN, operation, 0, struct.pack("<QII", elements, number_format, timeout_ms)))
+    def part(self, sequence: int, elements: int, count: int, number_format: int = FLOAT32, operation: int = 1) -> bytes:
+        """The packet of `count` zeros that is the job's `sequence`-th."""
+        return packet(self.token, PART, sequence, elements, operation, self.rank, count, bytes(4 * count), number_format)
 
-    def receive(self) -> tuple[int, int, int, bytes]:
-        """(kind, operation, chunk, body) of the next frame; kind 0 at the end of the connection."""
-        head = self._exactly(32)
-        if len(head) < 32:
-            return 0, 0, 0, b""
-        _, kind, _, operation, chunk, length, _ = struct.unpack("<IIQIIII", head)
-        return kind, operation, chunk, self._exactly(length)
+    def send_packet(self, data: bytes) -> None:
+        self.packets.sendto(data, self.address)
+
+    def receive(self) -> tuple[int, bytes]:
+        """(kind, body) of the next frame; kind 0 at the end of the connection."""
+        head = self._exactly(24)
+        if len(head) < 24:
+            return 0, b""
+        _, kind, _, length, _ = struct.unpack("<IIQII", head)
+        return kind, self._exactly(length)
+
+    def close(self) -> None:
+        self.socket.close()
+        self.packets.close()
 
     def _exactly(self, length: int) -> bytes:
         data = b""
@@ -132,10 +146,27 @@ class Wire:
 
 
 def hello(
-    token: bytes, rank: int, ranks: int, timeout_ms: int = 10_000, version: int = 3, proof: bytes = bytes(16)
+    token: bytes, rank: int, ranks: int, port: int, timeout_ms: int = 10_000, version: int = VERSION
 ) -> bytes:
-    return struct.pack("<II16sIIII16s", MAGIC, version, token, rank, ranks, timeout_ms, 0, proof)
+    """Without a proof."""
+    place = (rank, ranks, 1, ranks, timeout_ms, port, 0, 0, 2**32 - 1, 2**32 - 1)
+    return struct.pack("<II16s10I16s", MAGIC, version, token, *place, bytes(16))
 
 
-def frame(token: bytes, kind: int, operation: int = 0, chunk: int = 0, body: bytes = b"") -> bytes:
-    return struct.pack("<II8sIIII", MAGIC, kind, token[:8], operation, chunk, len(body), 0) + body
+def frame(token: bytes, kind: int, body: bytes = b"") -> bytes:
+    return struct.pack("<II8sII", MAGIC, kind, token[:8], len(body), 0) + body
+
+
+def packet(
+    token: bytes,
+    kind: int,
+    sequence: int,
+    elements: int,
+    operation: int,
+    rank: int,
+    count: int,
+    body: bytes,
+    number_format: int = FLOAT32,
+) -> bytes:
+    head = (MAGIC, kind, number_format, 0, token[8:], sequence, elements, operation, rank, count, len(body))
+    return struct.pack("<IBBH8sQQIIII", *head) + body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -16,11 +15,8 @@ import pytest
 
 from syntony import _core, _emulation
 from tests.csrc.aggregator.serving import (
-    BEGIN,
-    CHUNK,
-    EXPONENTS,
     FAILURE,
-    FLOAT32,
+    LATE,
     LEAVE,
     WELCOME,
     Array,
@@ -57,23 +53,23 @@ def failing(address: str, bad: Callable[[Wire], None], ranks: int = 2) -> _core.
             assert isinstance(result, _core.CommunicationError), result
             assert result.ranks == (() if "disagree" in str(result) else (1,))  # of two, who can tell
     assert isinstance(results[1], Wire)
-    results[1].socket.close()
+    results[1].close()
     return results[0]
 
 
 def die(wire: Wire) -> None:
-    wire.begin(1, 1000)
-    wire.send(wire.frame(CHUNK, 1, 0, bytes(256))[:100])  # in the middle of a chunk
-    wire.socket.close()
+    wire.send_packet(wire.part(0, 1000, 64))
+    time.sleep(0.2)  # so that it has come
+    wire.close()
 
 
-def begin_less(wire: Wire) -> None:
-    wire.begin(1, 999)
+def bring_less(wire: Wire) -> None:
+    wire.send_packet(wire.part(0, 999, 64))
 
 
-def begin_in_another_format(wire: Wire) -> None:
+def bring_another_format(wire: Wire) -> None:
     time.sleep(0.3)  # so that the others are the first
-    wire.begin(1, 1000, number_format=2)
+    wire.send_packet(wire.part(0, 1000, 64, number_format=2))
 
 
 def send_nonsense(wire: Wire) -> None:
@@ -82,26 +78,12 @@ def send_nonsense(wire: Wire) -> None:
 
 def send_another_token(wire: Wire) -> None:
     wire.token = bytes(16)
-    wire.begin(1, 1000)
+    wire.send(wire.frame(LATE, bytes(8)))
 
 
 def send_out_of_turn(wire: Wire) -> None:
-    wire.begin(1, 1000)
-    wire.send(wire.frame(CHUNK, 1, 1, bytes(256)))
-
-
-def send_too_much(wire: Wire) -> None:
-    wire.begin(1, 1000)
-    wire.send(wire.frame(CHUNK, 1, 0, bytes(1 << 20)))
-
-
-def send_exponents_of_floats(wire: Wire) -> None:
-    wire.begin(1, 1000)
-    wire.send(wire.frame(EXPONENTS, 1, 0, bytes(4)))
-
-
-def begin_the_second_first(wire: Wire) -> None:
-    wire.begin(2, 1000)
+    time.sleep(0.3)  # so that the others' first is there
+    wire.send_packet(wire.part(4, 1000, 64))
 
 
 def leave_at_once(wire: Wire) -> None:
@@ -113,14 +95,11 @@ def leave_at_once(wire: Wire) -> None:
     ("bad", "kind", "sentence"),
     [
         (die, "dead", "rank 1 is gone: its connection to the aggregator closed during operation 1 (1000 elements"),
-        (begin_less, "mismatch", "the ranks disagree about operation 1: rank "),
-        (begin_in_another_format, "mismatch", "rank 1 brings 1000 elements in bfloat16, rank "),
-        (send_nonsense, "mismatch", "rank 1 sent the aggregator a frame without the job's token"),
-        (send_another_token, "mismatch", "rank 1 sent the aggregator a frame without the job's token"),
-        (send_out_of_turn, "mismatch", "rank 1 sent the aggregator a chunk that is not its turn"),
-        (send_too_much, "mismatch", "rank 1 sent the aggregator a chunk that is not its turn"),
-        (send_exponents_of_floats, "mismatch", "rank 1 sent the aggregator a chunk that is not its turn"),
-        (begin_the_second_first, "mismatch", "rank 1 sent the aggregator a malformed begin"),
+        (bring_less, "mismatch", "the ranks disagree about operation 1: rank "),
+        (bring_another_format, "mismatch", "rank 1 brings 1000 elements in bfloat16, rank "),
+        (send_nonsense, "mismatch", "rank 1 sent the aggregator nonsense"),
+        (send_another_token, "mismatch", "rank 1 sent the aggregator nonsense"),
+        (send_out_of_turn, "mismatch", "rank 1 sent the aggregator a packet that is not its turn"),
         (leave_at_once, "dead", "rank 1 left the job before operation 1"),
     ],
 )
@@ -208,10 +187,10 @@ def test_a_stranger_does_not_get_into_a_job() -> None:
         twice = Job(address, 2)
         first = Wire(twice, 0)
         second = Wire(twice, 0)
-        kind, _, _, body = second.receive()
+        kind, body = second.receive()
         assert kind == FAILURE
         assert b"this job has a rank 0 already" in body
-        first.socket.close()
+        first.close()
 
 
 def test_more_jobs_than_tenants_are_refused() -> None:
@@ -233,10 +212,10 @@ def test_workers_that_count_each_other_differently_are_told() -> None:
         job, other = Job(address, 2), Job(address, 3)
         other.token = job.token
         waiting, late = Wire(job, 0), Wire(other, 1)
-        kind, _, _, body = waiting.receive()
+        kind, body = waiting.receive()
         assert kind == FAILURE
         assert b"rank 1 says that the job has 3 workers, the others say 2" in body
-        kind, _, _, body = late.receive()
+        kind, body = late.receive()
         assert kind == FAILURE
         assert b"this job has 2 workers" in body
 
@@ -245,9 +224,9 @@ def test_workers_that_count_each_other_differently_are_told() -> None:
 def test_another_version_is_told_so(version: int) -> None:
     with aggregator() as address:
         wire = Wire(Job(address, 1), 0, version)
-        kind, _, _, body = wire.receive()
+        kind, body = wire.receive()
         assert kind == FAILURE
-        assert b"the aggregator speaks version 3" in body
+        assert b"the aggregator speaks version 4" in body
 
 
 def test_a_dead_aggregator_is_named() -> None:
@@ -288,11 +267,14 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
             wire = Wire(job, 0)
             if job.ranks == 1:
                 assert wire.receive()[0] == WELCOME
-            stream = bytearray()
             elements = dice.randrange(1, 400)
-            stream += wire.frame(BEGIN, 1, 0, struct.pack("<QII", elements, FLOAT32, 1000))
-            for chunk in range((elements + 63) // 64):
-                stream += wire.frame(CHUNK, 1, chunk, dice.randbytes(4 * min(64, elements - 64 * chunk)))
+            stream = bytearray(wire.frame(LATE, bytes(8)))
+            parts = [wire.part(chunk, elements, min(64, elements - 64 * chunk)) for chunk in range((elements + 63) // 64)]
+            for part in parts:
+                damaged = bytearray(part)
+                if dice.random() < 0.7:
+                    damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+                wire.send_packet(bytes(damaged[: dice.randrange(len(damaged) + 1)] if dice.random() < 0.3 else damaged))
             for _ in range(dice.randrange(4)):
                 at = dice.randrange(len(stream))
                 match dice.randrange(3):
@@ -306,7 +288,7 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
                     break
             with suppress(ConnectionError):
                 wire.send(bytes(stream))
-            wire.socket.close()
+            wire.close()
             if number % 10 == 9:
                 assert still_serves(address), f"seed {seed}, case {number}"
 
@@ -314,9 +296,9 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"slots": 0}, "slots of the aggregator is 0; it must be 1 to 65536"),
+        ({"slots": 1}, "slots of the aggregator is 1; it must be 2 to 65536"),
         ({"slot_bytes": 100}, "slot bytes of the aggregator is 100; it must be a multiple of 8"),
-        ({"tenants": 65}, "tenants of the aggregator is 65; it must be at least 1 and at most the number of slots"),
+        ({"slots": 64, "tenants": 33}, "tenants of the aggregator is 33; it must be at least 1, with two slots each"),
         ({"listen": "here"}, "'here' is not an address like 10.0.0.4:4242"),
         ({"number_formats": ["int4"]}, "unknown number format 'int4'"),
     ],
@@ -333,7 +315,7 @@ def test_a_stranger_s_job_that_never_begins_holds_no_tenancy() -> None:
     with aggregator(tenants=1, slots=4, slot_bytes=256) as address:
         stranger = Wire(Job(address, 2), 0)  # the other one never comes
         assert still_serves(address)
-        stranger.socket.close()
+        stranger.close()
 
 
 def test_of_two_jobs_that_meet_at_once_one_is_served_and_one_is_told() -> None:
@@ -342,13 +324,13 @@ def test_of_two_jobs_that_meet_at_once_one_is_served_and_one_is_told() -> None:
         early = Wire(slow, 0)
         client = job.join(0)
         late = Wire(slow, 1)
-        kind, _, _, body = late.receive()
+        kind, body = late.receive()
         assert kind == FAILURE
         assert b"the aggregator serves 1 of 1 jobs already" in body
         assert np.array_equal(job.reduce(client, ones()), ones())
         client.close()
-        early.socket.close()
-        late.socket.close()
+        early.close()
+        late.close()
 
 
 def test_who_does_not_know_the_secret_is_told() -> None:
@@ -374,8 +356,8 @@ def test_a_greeting_that_was_recorded_is_refused() -> None:
             assert b"rank 0 does not know the secret" in replayed.recv(4096)
         other = Wire(job, 1)
         assert first.receive()[0] == other.receive()[0] == WELCOME
-        first.socket.close()
-        other.socket.close()
+        first.close()
+        other.close()
 
 
 def test_beyond_loopback_an_aggregator_asks_for_a_secret() -> None:

@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "emulation/aggregator/aggregation_client.hpp"
+#include "core/in_network/aggregation_client.hpp"
 #include "emulation/aggregator/aggregator.hpp"
 #include "fuzz/knock.hpp"
 #include "fuzz/target.hpp"

@@ -228,6 +228,8 @@ class CudaGroup:
         longest = max(elements, default=0) * _core.itemsize(dtype)
         which = (call.collective, call.root, call.bytes(dtype, self.size))
         name, _ = self._group.choice(*which, call.algorithm)
+        if name == "in_network":
+            raise ValueError("aggregators add what is in the memory of hosts")
         if name == "shared":
             name = "two_shot" if call.collective == "all_reduce" and longest > ONE_SHOT_BYTES else "direct"
         program = self._group.program_hash(*which, name)

@@ -24,6 +24,8 @@ from typing import Any
 
 from syntony import _core
 from syntony.base.command import UserError
+from syntony.collectives import aggregators
+from syntony.collectives.bootstrap.user_secret import given_secret
 from syntony.collectives.tuner import grammar, settings, table
 from syntony.collectives.tuner.grammar import AUTO, Rule
 from syntony.collectives.tuner.settings import Settings
@@ -31,6 +33,7 @@ from syntony.collectives.tuner.settings import Settings
 Boxes = Sequence[Sequence[int]]
 Turn = tuple[int, str, str]  # last bytes, algorithm, why
 Tables = list[tuple[str, str, list[Turn]]]  # name, collective, turns
+Ways = tuple[list[str], str]  # to aggregators, by rank (aggregators.py), and the aggregators' secret
 
 _END = sys.maxsize
 _LARGEST = 1 << 40  # bytes: no built-in choice turns beyond
@@ -45,9 +48,10 @@ class Tuner:
         """What this rank tells the others; rank 0 tells the tuned table, too."""
         try:
             said = settings.read(os.environ)
+            way = aggregators.way(os.environ)
         except UserError as error:
             return json.dumps({"fault": str(error)[:_LONGEST_TEXT]})
-        note: dict[str, object] = {}
+        note: dict[str, object] = {"aggregators": way} if way else {}
         if said.said:
             note["said"] = [[one.variable, _short(one.shown), _short(one.compared)] for one in said.said]
         if rank == 0 and sum(map(len, boxes)) > 1 and said.mode != "off":
@@ -60,17 +64,19 @@ class Tuner:
                     note["levels"] = found.levels
         return json.dumps(note) if note else ""
 
-    def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables, Boxes]:
-        """The schedules to load, the tables to set, and the levels, if there are any. CommunicationError when ranks do
-        not say the same."""
+    def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables, Boxes, Ways]:
+        """The schedules to load, the tables to set, the levels, and the ways to aggregators, if there are any.
+        CommunicationError when ranks do not say the same."""
         if not any(notes) or sum(map(len, boxes)) == 1:
-            return [], [], []
+            return [], [], [], ([], "")
         told = [_parsed(note, rank) for rank, note in enumerate(notes)]
         _compare(told)
         tuned = grammar.parse(told[0].get("tuned", ""), "rank 0's tuned table", settings.algorithms())
         levels: Boxes = told[0].get("levels", [])
         said = settings.read(os.environ)
-        return *conclude(said, levels or boxes, tuned, told[0].get("file", "")), levels
+        ways = [note.get("aggregators", "") for note in told]
+        secret = given_secret() if any(ways) else ""
+        return *conclude(said, levels or boxes, tuned, told[0].get("file", "")), levels, (ways, secret)
 
 
 CURRENT = Tuner()
@@ -142,7 +148,7 @@ def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, 
             return AUTO
         # Excluded are most often those for hosts: ours for the same ranks without regard to hosts is the next best.
         other, _ = _core.automatic_choice(collective, size, every_rank_alone)
-        names = settings.algorithms()[collective]
+        names = [name for name in settings.algorithms()[collective] if name != "in_network"]  # no group has it by itself
         order = [other, *(name for name in _SUBSTITUTES if name in names), *names]
         return next(name for name in order if name not in rule.excluded)
 

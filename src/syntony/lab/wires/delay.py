@@ -1,4 +1,4 @@
-"""Wires that take their time: TUN devices at both ends, and one process that passes packets on when they are due.
+"""Wires that take their time or lose packets: TUN devices at both ends, and one process that passes packets on.
 
     h0 w0 (TUN) ── read ── waits 1 ms ── write ── (TUN) w0 s0        csrc/emulation/delay/delay_line.hpp does it
 
@@ -22,28 +22,30 @@ from syntony.lab.wires import kernel
 
 @dataclass(frozen=True)
 class DelayFigures:
-    """Packets passed on and lost, and in seconds by how much they came out later than they should have."""
+    """Packets passed on, dropped on purpose and lost, and in seconds by how much they came out later than they should
+    have."""
 
     packets: int
+    dropped: int
     lost: int
     mean_lateness: float
     worst_lateness: float
 
 
 class DelayLine:
-    """All wires of a lab that have a delay."""
+    """All wires of a lab that have a delay or lose packets."""
 
     def __init__(self, spec: LabSpec, namespace: Callable[[str], str]) -> None:
         """Makes the devices of these wires, up to `configure`. Raises LabError where the kernel has no TUN."""
         wires, descriptors = [], []
         try:
             for wire in spec.wires:
-                if wire.delay > 0:
+                if wire.by_process:
                     ends = []
                     for end in wire.ends:
                         ends.append(kernel.open_tun(namespace(spec.machines[end.machine].name), wire.name))
                         descriptors.append(ends[-1])
-                    wires.append(f"{ends[0]}:{ends[1]}:{wire.delay}")
+                    wires.append(f"{ends[0]}:{ends[1]}:{wire.delay}:{wire.loss}")
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "syntony.lab.wires.delay", *wires],
                 stdin=subprocess.PIPE,
@@ -71,8 +73,8 @@ def main(words: list[str]) -> int:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     wires = []
     for word in words:
-        one, other, seconds = word.split(":")
-        wires.append((int(one), int(other), float(seconds)))
+        one, other, seconds, loss = word.split(":")
+        wires.append((int(one), int(other), float(seconds), float(loss)))
     print(json.dumps(asdict(DelayFigures(*run_delay_line(wires, sys.stdin.fileno())))))
     return 0
 

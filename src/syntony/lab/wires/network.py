@@ -1,6 +1,6 @@
 """From spec to kernel: the lines of `ip` and `tc` that build a lab (pure), and the functions that run them.
 
-A lab is built in this order: machines, cables (wires with a delay are `delay.py`'s), then addresses, routes and rates.
+A lab is built in this order: machines, cables (wires with a delay or losses are `delay.py`'s), then addresses, routes and rates.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def make_machines(spec: LabSpec, namespace: Callable[[str], str]) -> None:
 
 
 def make_cables(spec: LabSpec, namespace: Callable[[str], str]) -> None:
-    """A veth pair for each wire without a delay."""
+    """A veth pair for each wire without delay and losses."""
     lines = []
     for wire in spec.wires:
-        if wire.delay == 0:
+        if not wire.by_process:
             one, other = (namespace(spec.machines[end.machine].name) for end in wire.ends)
             lines.append(f"link add name {wire.name} netns {one} type veth peer name {wire.name} netns {other}")
     kernel.run(["ip", "-batch", "-"], lines)
@@ -62,12 +62,12 @@ def ip_lines(spec: LabSpec, machine: Machine, routes: Iterable[Route]) -> list[s
     lines = ["link set lo up"]
     address_at = {port.node: port.address for port in machine.ports}
     for wire, near, far in spec.wires_of(machine.id):
-        hardware = f" address {_hardware_address(near)}" if wire.delay == 0 else ""
+        hardware = f" address {_hardware_address(near)}" if not wire.by_process else ""
         lines.append(f"link set {wire.name}{hardware} mtu {shaping.MTU} gso_max_size {shaping.SEGMENT} up")
         if address := address_at.pop(near.node, None):
             lines.append(f"addr add {address}/32 dev {wire.name}")
         lines.append(f"addr add {near.link_address} peer {far.link_address}/32 dev {wire.name}")
-        if wire.delay == 0:  # nobody has to ask who is there, which would take a second when a cut wire is mended
+        if not wire.by_process:  # nobody has to ask who is there, which would take a second when a cut wire is mended
             lines.append(f"neigh add {far.link_address} lladdr {_hardware_address(far)} dev {wire.name} nud permanent")
     return [*lines, *map(_route_line, routes)]
 

@@ -111,8 +111,8 @@ class HomelessTuner:
             raise RuntimeError("Could not determine home directory.")
         return ""
 
-    def agreed(self, boxes: object, notes: object) -> tuple[list[object], list[object], list[object]]:
-        return [], [], []
+    def agreed(self, boxes: object, notes: object) -> tuple[list[object], list[object], list[object], object]:
+        return [], [], [], ([], "")
 
 
 def form_homeless(rank: Rank, homeless: int) -> str:

@@ -1,4 +1,4 @@
-#include "emulation/aggregator/number_format.hpp"
+#include "core/in_network/number_format.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,37 +1,41 @@
 // A worker's end of a job at an aggregator: all_reduce by sending what one has and receiving what all have.
 //
-//   sent       0 1 2 3 4 5 6 7            at most `window` chunks more than were received: returned sums pace the
-//   sender received   0 1 2 3
+//   slot     0   1   2   3      one packet of each is in flight: when a slot's sum has come, its next packet goes
+//   sent     8   9   6   7
+//   has      4   5   2   3 ..   6 is late: its slot stands still, the others go on
 //
-// Elements that travel as they lie in memory are sent from the input and received into the output without a copy; in
-// place is safe, because a chunk's sum can only come when the chunk has left.
+// What is lost is sent again by the worker, the only one with a clock (Sapio et al., SwitchML, NSDI'21, section 3.5): a
+// packet whose sum has not come when the sums of packets sent well after it have, or when nothing has come for a while.
+// In place is safe, because a packet's sum is written when the packet needs not be sent again.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/in_network/aggregation_ways.hpp"
+#include "core/in_network/aggregation_wire.hpp"
+#include "core/in_network/datagrams.hpp"
 #include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
-#include "emulation/aggregator/aggregation_wire.hpp"
 
 namespace syntony {
 
 class AggregationClient {
  public:
-  /// Called several times per second while waiting; may throw to give up.
+  /// Called many times per second while waiting; may throw to give up.
   using Interrupt = std::function<void()>;
 
-  /// Joins the job that `token` names. Collective: returns when all `ranks` workers have come. `secret`: the
-  /// aggregator's, if it has one. Throws Error.
-  AggregationClient(TcpAddress address, const Token& token, std::uint32_t rank, std::uint32_t ranks,
-                    std::chrono::milliseconds timeout, const std::string& secret, const Interrupt& interrupt);
+  /// Joins the job that `token` names. Collective: returns when all workers have come. Throws Error.
+  AggregationClient(const AggregationWays& ways, const Token& token, std::uint32_t rank,
+                    std::chrono::milliseconds timeout, const Interrupt& interrupt);
   ~AggregationClient();
   AggregationClient(const AggregationClient&) = delete;
   AggregationClient& operator=(const AggregationClient&) = delete;
@@ -47,28 +51,40 @@ class AggregationClient {
 
   [[nodiscard]] std::size_t window() const { return window_; }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
+  /// Packets that were sent more than once.
+  [[nodiscard]] std::uint64_t resent() const { return resent_; }
 
  private:
   using Clock = std::chrono::steady_clock;
   class Operation;
 
-  /// Waits for the socket. Throws Error(timeout) at the deadline.
-  short wait(short events, Clock::time_point deadline, const Interrupt& interrupt);
+  void join(const AggregationWays& ways, const Token& token, std::chrono::milliseconds timeout,
+            const Interrupt& interrupt);
+  void connect(Clock::time_point deadline, const Interrupt& interrupt);
+  /// Waits for bytes of the connection, or for packets. Throws Error(timeout) at the deadline.
+  void wait(short events, Clock::time_point deadline, const Interrupt& interrupt);
   void send_whole(const void* bytes, std::size_t length, Clock::time_point deadline, const Interrupt& interrupt);
   void receive_whole(void* bytes, std::size_t length, Clock::time_point deadline, const Interrupt& interrupt);
+  /// Reads the connection's next frame, if there is one: nothing but a failure may come now. Throws it.
+  void listen(const Interrupt& interrupt);
   /// Believes a frame's head, or throws; reads a failure to its end and throws it.
   void judge(const AggregationFrame& frame, Clock::time_point deadline, const Interrupt& interrupt);
-  void connect(Clock::time_point deadline, const Interrupt& interrupt);
+  void tell(AggregationFrame::Kind kind, const void* body, std::size_t length);
   [[noreturn]] void gone(int error_number) const;
   [[noreturn]] void give_up(const Error& error);
 
   TcpAddress address_;
-  std::uint64_t token_;
+  Token token_;
+  std::uint32_t rank_;
   std::uint32_t ranks_;
   UniqueFd socket_;
+  std::unique_ptr<Datagrams> datagrams_;
+  Datagrams::Place place_;  // where packets go
   std::size_t window_ = 1;
   std::size_t slot_bytes_ = 0;
   std::uint32_t operation_ = 0;
+  std::uint64_t sequence_ = 0;  // of the next packet
+  std::uint64_t resent_ = 0;
   std::optional<Error> broken_;
 };
 

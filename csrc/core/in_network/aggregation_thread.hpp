@@ -1,0 +1,72 @@
+// A rank's end of a group at its aggregator, on a thread of its own:
+//
+//      owner of progress ── start() ──▶ [ 3 | 2 ] ──▶ thread: joins, then 1: chunks out, sums in ──▶ aggregator
+//                  ▲                                                   │
+//                  └───────────────────── ring ◀── done, or an error ──┘
+//
+// The group's own threads so never wait for an aggregator, and go on to hear who has died. Operations run one after the
+// other, in the order in which they were started; every rank starts them in the same one.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/call.hpp"
+#include "core/in_network/aggregation_ways.hpp"
+#include "core/in_network/number_format.hpp"
+#include "core/process/host.hpp"
+
+namespace syntony {
+
+/// How a call travels: its elements as they are. None for what no aggregator does: anything but a sum of the formats
+/// that it adds.
+[[nodiscard]] std::optional<NumberFormat> aggregated_as(const Call& call);
+
+class AggregationThread {
+ public:
+  /// One all_reduce on its way.
+  struct Job {
+    NumberFormat format;
+    DType dtype;
+    const std::byte* input;
+    std::byte* output;
+    std::size_t elements;
+    Lifetime lifetime;
+    std::atomic<bool> done{false};
+    std::exception_ptr error;  // once done
+  };
+
+  /// Joins with the first operation. `ring`: called when one is done, from the thread.
+  AggregationThread(AggregationWays ways, const Token& token, std::uint32_t rank, std::function<void()> ring);
+  /// Gives up what is on its way: nobody touches its buffers any more.
+  ~AggregationThread();
+  AggregationThread(const AggregationThread&) = delete;
+  AggregationThread& operator=(const AggregationThread&) = delete;
+
+  /// The call is an all_reduce that `aggregated_as` knows; its buffers outlive the Job, or this.
+  std::shared_ptr<const Job> start(const Call& call, const Lifetime& lifetime);
+
+ private:
+  void run();
+
+  AggregationWays ways_;
+  Token token_;
+  std::uint32_t rank_;
+  std::function<void()> ring_;
+  std::mutex mutex_;  // guards the next
+  std::deque<std::shared_ptr<Job>> jobs_;
+  std::condition_variable more_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace syntony

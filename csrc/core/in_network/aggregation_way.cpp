@@ -1,0 +1,78 @@
+#include "core/in_network/aggregation_way.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/in_network/aggregation_wire.hpp"
+
+namespace syntony {
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
+
+std::uint32_t number_in(std::string_view text, const std::string& whole) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    refuse("'" + whole + "' is not an address like 10.0.0.4:4242");
+  }
+  return value;
+}
+
+TcpAddress address_in(const std::string& text, std::uint16_t& port) {
+  const std::optional<TcpAddress> address = TcpAddress::parse(text);
+  const std::size_t colon = text.rfind(':');
+  if (!address || colon == std::string::npos) refuse("'" + text + "' is not an address like 10.0.0.4:4242");
+  port = static_cast<std::uint16_t>(number_in(std::string_view(text).substr(colon + 1), text));
+  return *address;
+}
+
+/// How many of the ways end in `end`, whole words of it.
+std::uint32_t ending_in(const std::vector<std::string>& ways, const std::string& end) {
+  return static_cast<std::uint32_t>(std::ranges::count_if(ways, [&end](const std::string& way) {
+    return way == end || (way.ends_with(end) && way[way.size() - end.size() - 1] == ',');
+  }));
+}
+
+}  // namespace
+
+AggregationWay::AggregationWay(const std::vector<std::string>& ways, std::uint32_t rank) {
+  std::string rest = ways[rank];
+  std::uint32_t before = 0;
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    const std::string word = rest.substr(0, comma);
+    const std::uint32_t count = ending_in(ways, rest);
+    if (under == 0) {
+      address = address_in(word, port);
+      under = count;
+    } else {
+      std::uint16_t unused = 0;
+      (void)address_in(word, unused);
+      above += (above.empty() ? "" : ",") + word + " " + std::to_string(count);
+    }
+    before = count;
+    if (comma == std::string::npos) break;
+    rest.erase(0, comma + 1);
+  }
+  if (before != ways.size()) {
+    refuse("the ranks' ways to aggregators do not end in one root: " + std::to_string(before) + " of " +
+           std::to_string(ways.size()) + " end in " + rest + " (SYNTONY_AGGREGATOR is the way of each rank, up to it)");
+  }
+  if (above.size() > kLongestWay) refuse("a way of so many aggregators is too long");
+}
+
+AggregationWay::AggregationWay(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  const std::string word = text.substr(0, comma);
+  const std::size_t space = word.find(' ');
+  if (space == std::string::npos) refuse("'" + text + "' is no way to an aggregator");
+  address = address_in(word.substr(0, space), port);
+  under = number_in(std::string_view(word).substr(space + 1), text);
+  if (comma != std::string::npos) above = text.substr(comma + 1);
+}
+
+}  // namespace syntony

@@ -1,0 +1,166 @@
+// The bytes between a worker and its aggregator, and between an aggregator and the one above it. Little-endian, as in
+// memory. One TCP connection says who takes part, and hears of ends; the numbers go by UDP, and may be lost:
+//
+//   worker                                     aggregator
+//                                        ◀──   Challenge{nonce}              TCP, to whoever connects
+//   Hello{token, rank, ..; proof; above} ──▶
+//                                        ◀──   welcome{window, slot bytes}   when all workers of the job have come
+//   part 0, 1, .. window-1               ──▶                                 UDP, to the port of the same number
+//                                        ◀──   sum 0, 1, ..                  when every worker's part has come
+//   part window, window+1, ..            ──▶                                 one more for every sum that came
+//   late{sequence}                       ──▶                                 TCP: my time for it is over: who is it?
+//   leave                                ──▶
+//   failure{kind, rank; sentence}        ◀─▶                                 and the end
+//
+// A part is a packet: `count` elements in wire format, of int32_block followed by the exponents of the blocks of the
+// packet one window later; those of the first window travel ahead of all, in a packet without elements. Sequence numbers
+// count a job's packets through all its operations. The token keeps strangers out of a job and packets of dead jobs out
+// of living ones; the proof keeps those away who do not know the aggregator's secret, and those who have recorded
+// somebody's Hello.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "core/in_network/number_format.hpp"
+#include "core/sip_hash.hpp"
+
+namespace syntony {
+
+inline constexpr std::uint32_t kAggregationMagic = 0x41595341;  // "ASYA"
+inline constexpr std::uint32_t kAggregationVersion = 4;         // 4: numbers by UDP, and trees
+inline constexpr std::uint32_t kMostWorkers = 1024;
+inline constexpr std::uint32_t kLongestSentence = 4096;
+inline constexpr std::uint32_t kLongestWay = 512;  // characters
+inline constexpr std::uint32_t kNobody = 0xffffffff;
+/// A packet that an Ethernet frame of 1500 bytes holds whole: lost pieces would lose all of a larger one.
+inline constexpr std::size_t kPacketBytes = 1408;
+inline constexpr std::size_t kLongestDatagram = 61440;  // bytes of a payload
+
+struct AggregationChallenge {
+  std::uint32_t magic = kAggregationMagic;
+  std::uint32_t version = kAggregationVersion;
+  std::array<std::uint64_t, 2> nonce{};  // random, used once
+};
+static_assert(sizeof(AggregationChallenge) == 24);
+
+struct AggregationHello {
+  std::uint32_t magic = kAggregationMagic;
+  std::uint32_t version = kAggregationVersion;
+  std::array<std::uint64_t, 2> token{};  // equal on all workers of a job, random
+  std::uint32_t rank = 0;                // of an aggregator: the least below it
+  std::uint32_t ranks = 1;               // of the job
+  std::uint32_t members = 1;             // ranks whose sum this one brings
+  std::uint32_t under = 1;               // ranks below the aggregator that hears this
+  std::uint32_t timeout_ms = 0;          // how long the others may take to come
+  std::uint32_t port = 0;                // where this one takes packets
+  std::uint32_t above_length = 0;        // bytes that follow: "ADDRESS:PORT RANKS" of those above, with commas between
+  std::uint32_t zero = 0;
+  std::uint32_t window = kNobody;  // of an aggregator: what its own slots allow, at most
+  std::uint32_t slot_bytes = kNobody;
+  SipHash proof{};  // proof_of(secret, nonce, this, above)
+};
+static_assert(sizeof(AggregationHello) == 80);
+
+/// Who knows the secret and greets with this Hello now. Any where there is no secret.
+[[nodiscard]] inline SipHash proof_of(std::string_view secret, const std::array<std::uint64_t, 2>& nonce,
+                                      AggregationHello hello, std::string_view above) {
+  hello.proof = {};
+  std::string said(sizeof(nonce) + sizeof(hello), '\0');
+  std::memcpy(said.data(), nonce.data(), sizeof(nonce));
+  std::memcpy(said.data() + sizeof(nonce), &hello, sizeof(hello));
+  return sip_hash(sip_key_of(secret), said.append(above));
+}
+
+/// What goes by TCP after the Hello.
+struct AggregationFrame {
+  enum class Kind : std::uint32_t { welcome = 1, late = 2, leave = 3, failure = 4 };
+  std::uint32_t magic = kAggregationMagic;
+  Kind kind = Kind::welcome;
+  std::uint64_t token = 0;   // the first half of the job's
+  std::uint32_t length = 0;  // bytes of the body that follows
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(AggregationFrame) == 24);
+
+struct AggregationWelcome {
+  std::uint32_t window = 0;  // packets that a worker may have sent without having their sums
+  std::uint32_t slot_bytes = 0;
+};
+
+struct AggregationFailure {
+  std::uint32_t kind = 0;        // Error::Kind
+  std::uint32_t rank = kNobody;  // the guilty
+};
+
+/// The head of what goes by UDP.
+struct AggregationPacket {
+  enum class Kind : std::uint8_t { part = 1, sum = 2 };
+  std::uint32_t magic = kAggregationMagic;
+  Kind kind = Kind::part;
+  std::uint8_t format = 0;
+  std::uint16_t zero = 0;
+  std::uint64_t token = 0;  // the second half of the job's
+  std::uint64_t sequence = 0;
+  std::uint64_t elements = 0;   // of the whole operation
+  std::uint32_t operation = 0;  // they count from 1
+  std::uint32_t from = 0;       // the rank of the part's Hello
+  std::uint32_t count = 0;      // elements in this packet
+  std::uint32_t length = 0;     // bytes that follow
+
+  /// Whether both bring the same part of the same operation.
+  [[nodiscard]] bool fits(const AggregationPacket& other) const {
+    return sequence == other.sequence && operation == other.operation && elements == other.elements &&
+           format == other.format && count == other.count && length == other.length;
+  }
+};
+static_assert(sizeof(AggregationPacket) == 48);
+
+/// How an operation is cut into packets: what both ends compute alike.
+struct AggregationPlan {
+  NumberFormat format = NumberFormat::float32;
+  std::size_t elements = 0;
+  std::size_t window = 1;
+  std::size_t elements_per_chunk = 1;
+
+  AggregationPlan() = default;
+  AggregationPlan(NumberFormat format_, std::size_t elements_, std::size_t window_, std::size_t slot_bytes)
+      : format(format_), elements(elements_), window(window_), elements_per_chunk(slot_bytes / wire_bytes(format_)) {}
+
+  [[nodiscard]] bool scaled() const { return format == NumberFormat::int32_block; }
+  [[nodiscard]] std::size_t chunks() const { return (elements + elements_per_chunk - 1) / elements_per_chunk; }
+  [[nodiscard]] std::size_t begin(std::size_t chunk) const { return std::min(elements, chunk * elements_per_chunk); }
+  [[nodiscard]] std::size_t count(std::size_t chunk) const { return begin(chunk + 1) - begin(chunk); }
+  [[nodiscard]] std::size_t payload(std::size_t chunk) const { return count(chunk) * wire_bytes(format); }
+  /// Exponents that travel with a chunk: those of the chunk one window later.
+  [[nodiscard]] std::size_t exponents_with(std::size_t chunk) const {
+    return scaled() ? blocks_of(count(chunk + window)) : 0;
+  }
+  /// Exponents that travel ahead of all chunks: those of the first window, chunk after chunk.
+  [[nodiscard]] std::size_t exponents_ahead() const {
+    std::size_t blocks = 0;
+    for (std::size_t chunk = 0; scaled() && chunk < std::min(window, chunks()); ++chunk)
+      blocks += blocks_of(count(chunk));
+    return blocks;
+  }
+  [[nodiscard]] std::size_t length(std::size_t chunk) const { return payload(chunk) + exponents_with(chunk); }
+};
+
+/// The largest payload of a packet: a slot's bytes and its blocks' exponents.
+[[nodiscard]] constexpr std::size_t slot_capacity(std::size_t slot_bytes) {
+  return slot_bytes + blocks_of(slot_bytes / sizeof(std::int32_t));
+}
+
+/// The window that `slots` slots allow. Each sum is kept until all have it: until a packet one window later has come
+/// from everybody, so there are two slots for each packet in flight. The exponents of a window must fit into one slot.
+[[nodiscard]] constexpr std::size_t window_of(std::size_t slots, std::size_t slot_bytes) {
+  const std::size_t blocks = blocks_of(slot_bytes / sizeof(std::int32_t));
+  return std::max<std::size_t>(1, std::min(slots / 2, slot_bytes / blocks));
+}
+
+}  // namespace syntony

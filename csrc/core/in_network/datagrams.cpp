@@ -1,0 +1,116 @@
+#include "core/in_network/datagrams.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr int kBufferBytes = 8 << 20;  // a window of every worker may come while this process sleeps
+constexpr int kPatienceMs = 2;         // for a full socket, before its packets are given up
+
+void make_room(int socket, int forced, int plain) {
+  if (setsockopt(socket, SOL_SOCKET, forced, &kBufferBytes, sizeof(kBufferBytes)) == 0) return;
+  (void)setsockopt(socket, SOL_SOCKET, plain, &kBufferBytes, sizeof(kBufferBytes));
+}
+
+void set_port(sockaddr_storage& address, std::uint16_t port) {
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  }
+}
+
+}  // namespace
+
+Datagrams::Place::Place(const TcpAddress& host, std::uint16_t port) : length(host.length()) {
+  std::memcpy(&address, host.get(), length);
+  set_port(address, port);
+}
+
+Datagrams::Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t longest)
+    : socket_(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
+      stride_((longest + 63) / 64 * 64),
+      room_(kAtOnce * stride_) {
+  if (!socket_) throw system_error("cannot make a UDP socket", errno);
+  const Place place(address, port);
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&place.address), place.length) != 0) {
+    throw system_error("cannot take UDP packets at " + address.text(), errno);
+  }
+  make_room(socket_.get(), SO_RCVBUFFORCE, SO_RCVBUF);
+  make_room(socket_.get(), SO_SNDBUFFORCE, SO_SNDBUF);
+  for (std::size_t i = 0; i < kAtOnce; ++i) {
+    pieces_[2 * i] = {&heads_[i], sizeof(AggregationPacket)};
+    pieces_[2 * i + 1] = {room_.data() + i * stride_, stride_};
+    incoming_[i].msg_hdr.msg_iov = &pieces_[2 * i];
+    incoming_[i].msg_hdr.msg_iovlen = 2;
+  }
+}
+
+std::uint16_t Datagrams::port() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw system_error("cannot ask for a UDP socket's address", errno);
+  }
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+void Datagrams::send(std::span<const Message> messages) const {
+  std::array<mmsghdr, kAtOnce> out{};
+  std::array<iovec, 2 * kAtOnce> pieces{};
+  for (std::size_t begin = 0; begin < messages.size(); begin += kAtOnce) {
+    const std::size_t count = std::min(kAtOnce, messages.size() - begin);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Message& message = messages[begin + i];
+      pieces[2 * i] = {const_cast<AggregationPacket*>(&message.head), sizeof(AggregationPacket)};
+      pieces[2 * i + 1] = {const_cast<std::byte*>(message.payload), message.head.length};
+      out[i] = {};
+      out[i].msg_hdr.msg_iov = &pieces[2 * i];
+      out[i].msg_hdr.msg_iovlen = 2;
+      out[i].msg_hdr.msg_name = const_cast<sockaddr_storage*>(&message.to->address);
+      out[i].msg_hdr.msg_namelen = message.to->length;
+    }
+    std::size_t gone = 0;
+    bool waited = false;
+    while (gone < count) {
+      const int sent = sendmmsg(socket_.get(), &out[gone], static_cast<unsigned>(count - gone), 0);
+      if (sent > 0) {
+        gone += static_cast<std::size_t>(sent);
+        waited = false;
+      } else if (errno == EINTR) {
+        continue;
+      } else if ((errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) && !waited) {
+        pollfd entry{socket_.get(), POLLOUT, 0};
+        poll(&entry, 1, kPatienceMs);
+        waited = true;
+      } else {  // an error that an earlier packet met, such as a port that nobody has: this one may go
+        ++gone;
+      }
+    }
+  }
+}
+
+std::size_t Datagrams::fetch() {
+  const int came = recvmmsg(socket_.get(), incoming_.data(), kAtOnce, MSG_DONTWAIT, nullptr);
+  return came > 0 ? static_cast<std::size_t>(came) : 0;
+}
+
+const AggregationPacket* Datagrams::packet(std::size_t i) {
+  const AggregationPacket& head = heads_[i];
+  const bool whole = (incoming_[i].msg_hdr.msg_flags & MSG_TRUNC) == 0 && incoming_[i].msg_len >= sizeof(head) &&
+                     incoming_[i].msg_len == sizeof(head) + head.length;
+  const bool ours = whole && head.magic == kAggregationMagic && head.zero == 0;
+  return ours && head.format < kNumberFormats.size() && head.count <= head.elements ? &head : nullptr;
+}
+
+}  // namespace syntony
