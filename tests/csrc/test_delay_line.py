@@ -19,7 +19,9 @@ Figures = tuple[int, int, int, float, float]
 
 
 @contextmanager
-def running(*delays: float, loss: float = 0.0) -> Iterator[tuple[list[tuple[socket.socket, socket.socket]], list[Figures]]]:
+def running(
+    *delays: float, loss: float = 0.0
+) -> Iterator[tuple[list[tuple[socket.socket, socket.socket]], list[Figures]]]:
     """The outer ends of one wire per delay, and, after the context, the line's figures."""
     pairs = [[socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)] for _ in delays]
     for pair in pairs:
@@ -28,7 +30,9 @@ def running(*delays: float, loss: float = 0.0) -> Iterator[tuple[list[tuple[sock
             inner.setblocking(False)
     stop, stopped = os.pipe()
     figures: list[Figures] = []
-    wires = [(one[1].fileno(), other[1].fileno(), delay, loss) for (one, other), delay in zip(pairs, delays, strict=True)]
+    wires = [
+        (one[1].fileno(), other[1].fileno(), delay, loss) for (one, other), delay in zip(pairs, delays, strict=True)
+    ]
     thread = threading.Thread(target=lambda: figures.append(run_delay_line(wires, stop)))
     thread.start()
     try:

@@ -157,8 +157,7 @@ void bind_aggregation(nb::module_& m) {
       "number_format"_a, "dtype"_a, "Whether elements of `dtype` can travel to a switch in `number_format`.");
 
   nb::class_<PythonAggregator>(m, "Aggregator", "A switch that adds, in software: one thread, any number of jobs.")
-      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t,
-                    std::string>(),
+      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, std::string>(),
            "listen"_a = "127.0.0.1:0", "slots"_a = 256, "slot_bytes"_a = kPacketBytes,
            "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "",
            "Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback "
@@ -175,7 +174,8 @@ void bind_aggregation(nb::module_& m) {
       "goes wrong between ranks.")
       .def(nb::init<std::vector<std::string>, const nb::bytes&, std::uint32_t, double, std::string>(), "ways"_a,
            "token"_a, "rank"_a, "timeout"_a, "secret"_a = "",
-           "Joins the job that the 16 bytes of `token` name. `ways`: by rank, its aggregator's ADDRESS:PORT, then those\n"
+           "Joins the job that the 16 bytes of `token` name. `ways`: by rank, its aggregator's ADDRESS:PORT, then "
+           "those\n"
            "above it, with commas between. Collective: returns when all workers have come.")
       .def("all_reduce", &PythonAggregationClient::all_reduce, "number_format"_a, "dtype"_a, "input"_a, "output"_a,
            "elements"_a, "timeout"_a,

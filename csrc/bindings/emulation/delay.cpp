@@ -32,7 +32,8 @@ std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, double, double> run(
 }  // namespace syntony
 
 void bind_delay(nb::module_& m) {
-  m.def("run_delay_line", &syntony::run, nb::arg("wires"), nb::arg("stop"),
-        "Passes packets on between pairs of TUN descriptors (one, other, seconds, share lost) until `stop` is readable.\n"
-        "Returns packets, packets dropped, packets lost, mean and worst lateness in seconds.");
+  m.def(
+      "run_delay_line", &syntony::run, nb::arg("wires"), nb::arg("stop"),
+      "Passes packets on between pairs of TUN descriptors (one, other, seconds, share lost) until `stop` is readable.\n"
+      "Returns packets, packets dropped, packets lost, mean and worst lateness in seconds.");
 }

@@ -177,7 +177,7 @@ Selector::Selection Communicator::choose(const Call& call) {
   if (call.own_sizes_only() && (selection.shared() || selection.program->needs_size_matrix())) {
     refuse("algorithm " +
            (selection.shared() ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
-                             : selection.program->program().name + " relays data between other ranks") +
+                               : selection.program->program().name + " relays data between other ranks") +
            ", so it needs every pair's size; "
            "use `direct` for an all_to_all with uneven sizes");
   }

@@ -89,7 +89,8 @@ StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ran
   descriptor.average = call.scaling.average ? 1 : 0;
   StagedCall staged{std::move(call), std::move(selection), descriptor, {}, {}, {}};
   const bool weighs = staged.call.scaling.weighs();
-  const bool fits = staged.selection.way != Selector::Selection::Way::program || staged.selection.program->program().in_place;
+  const bool fits =
+      staged.selection.way != Selector::Selection::Way::program || staged.selection.program->program().in_place;
   if (weighs || crossed || !fits) staged.storage.resize(input_bytes(staged.call));
   if (!weighs && !crossed) return staged;
   each_input(staged, [&](Block& block, std::byte* copy, std::size_t bytes) {

@@ -124,8 +124,7 @@ class AggregationClient::Operation {
     one.order = ++order_;
     one.sent = now_;
     in_flight_.push_back({slot, one.order});
-    const std::byte* const body =
-        verbatim_ ? input_ + plan_.begin(one.chunk) * wire_bytes(plan_.format) : wire(slot);
+    const std::byte* const body = verbatim_ ? input_ + plan_.begin(one.chunk) * wire_bytes(plan_.format) : wire(slot);
     out_.push_back({head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk)), body, &client_.place_});
   }
 
@@ -144,8 +143,7 @@ class AggregationClient::Operation {
 
   /// Packets, an end, or what must be sent again.
   void await(const Interrupt& interrupt) {
-    std::array<pollfd, 2> entries{
-        {{client_.datagrams_->get(), POLLIN, 0}, {client_.socket_.get(), POLLIN, 0}}};
+    std::array<pollfd, 2> entries{{{client_.datagrams_->get(), POLLIN, 0}, {client_.socket_.get(), POLLIN, 0}}};
     const auto pause = std::min<microseconds>(pause_, kHeartbeat);
     const timespec limit{0, std::chrono::duration_cast<std::chrono::nanoseconds>(pause).count()};
     const int ready = ppoll(entries.data(), entries.size(), &limit, nullptr);
@@ -177,7 +175,8 @@ class AggregationClient::Operation {
   }
 
   void take(const AggregationPacket& found, const std::byte* payload) {
-    if (found.kind != AggregationPacket::Kind::sum || found.token != client_.token_[1] || found.sequence < first_) return;
+    if (found.kind != AggregationPacket::Kind::sum || found.token != client_.token_[1] || found.sequence < first_)
+      return;
     const std::size_t chunk = found.sequence - first_;
     if (chunk >= chunks_) return;
     const std::size_t slot = chunk % slots_.size();
@@ -237,8 +236,7 @@ class AggregationClient::Operation {
     Clock::time_point sent = Clock::now();
     client_.datagrams_->send({&message, 1});
     while (all.empty()) {
-      std::array<pollfd, 2> entries{
-          {{client_.datagrams_->get(), POLLIN, 0}, {client_.socket_.get(), POLLIN, 0}}};
+      std::array<pollfd, 2> entries{{{client_.datagrams_->get(), POLLIN, 0}, {client_.socket_.get(), POLLIN, 0}}};
       poll(entries.data(), entries.size(), static_cast<int>(std::max<std::int64_t>(1, pause.count() / 4000)));
       now_ = Clock::now();
       if (entries[1].revents != 0) client_.listen(interrupt);

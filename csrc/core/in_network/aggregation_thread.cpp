@@ -46,8 +46,8 @@ AggregationThread::~AggregationThread() {
 
 std::shared_ptr<const AggregationThread::Job> AggregationThread::start(const Call& call, const Lifetime& lifetime) {
   const Block& buffer = call.blocks.front();
-  auto job = std::make_shared<Job>(*aggregated_as(call), call.dtype, buffer.input, buffer.output, buffer.elements,
-                                   lifetime);
+  auto job =
+      std::make_shared<Job>(*aggregated_as(call), call.dtype, buffer.input, buffer.output, buffer.elements, lifetime);
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(job);
@@ -72,8 +72,7 @@ void AggregationThread::run() {
     }
     try {
       if (!client) {
-        client =
-            std::make_unique<AggregationClient>(ways_, token_, rank_, left_of(job->lifetime), interrupt);
+        client = std::make_unique<AggregationClient>(ways_, token_, rank_, left_of(job->lifetime), interrupt);
       }
       client->all_reduce(job->format, job->dtype, job->input, job->output, job->elements, left_of(job->lifetime),
                          interrupt);

@@ -14,10 +14,10 @@
 namespace syntony {
 
 struct AggregationWay {
-  TcpAddress address;      // the first
-  std::uint16_t port = 0;  // of it
+  TcpAddress address;       // the first
+  std::uint16_t port = 0;   // of it
   std::uint32_t under = 0;  // ranks below it
-  std::string above;       // "ADDRESS:PORT RANKS" of the others, with commas between
+  std::string above;        // "ADDRESS:PORT RANKS" of the others, with commas between
 
   /// Of `rank`. Throws Error(invalid) for an address that is none, and where the ranks' ways do not end in one root.
   AggregationWay(const std::vector<std::string>& ways, std::uint32_t rank);

@@ -13,10 +13,10 @@
 //   failure{kind, rank; sentence}        ◀─▶                                 and the end
 //
 // A part is a packet: `count` elements in wire format, of int32_block followed by the exponents of the blocks of the
-// packet one window later; those of the first window travel ahead of all, in a packet without elements. Sequence numbers
-// count a job's packets through all its operations. The token keeps strangers out of a job and packets of dead jobs out
-// of living ones; the proof keeps those away who do not know the aggregator's secret, and those who have recorded
-// somebody's Hello.
+// packet one window later; those of the first window travel ahead of all, in a packet without elements. Sequence
+// numbers count a job's packets through all its operations. The token keeps strangers out of a job and packets of dead
+// jobs out of living ones; the proof keeps those away who do not know the aggregator's secret, and those who have
+// recorded somebody's Hello.
 #pragma once
 
 #include <algorithm>

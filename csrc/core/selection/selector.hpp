@@ -94,7 +94,7 @@ class Selector {
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
   std::map<std::pair<std::string, Collective>, std::vector<SizeRange>> ranges_;
-  std::vector<std::string> aggregation_;  // by rank
+  std::vector<std::string> aggregation_;                     // by rank
   std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
   /// What `auto` was last, as training asks the same again and again.
   struct Recent {

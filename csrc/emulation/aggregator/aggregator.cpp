@@ -109,7 +109,9 @@ void Aggregator::run(const std::function<bool()>& keep_going) {
       if (event.data.ptr == &listener_) {
         accept_all();
       } else if (event.data.ptr == &datagrams_) {
-        const auto take = [this](const AggregationPacket& head, const std::byte* payload) { take_packet(head, payload); };
+        const auto take = [this](const AggregationPacket& head, const std::byte* payload) {
+          take_packet(head, payload);
+        };
         for (int batch = 0; batch < kBatches && datagrams_.receive(take) == Datagrams::kAtOnce;) ++batch;
       } else {
         auto& peer = *static_cast<Peer*>(event.data.ptr);

@@ -34,11 +34,11 @@
 namespace syntony {
 
 struct AggregatorOptions {
-  std::string listen = "127.0.0.1:0";     // port 0: one that is free
-  std::size_t slots = 256;                // of all tenants together
-  std::size_t slot_bytes = kPacketBytes;  // a multiple of 8
-  std::size_t tenants = 1;                // jobs at once, of those whose workers have all come
-  std::vector<NumberFormat> formats{};    // NOLINT(readability-redundant-member-init); empty: all
+  std::string listen = "127.0.0.1:0";          // port 0: one that is free
+  std::size_t slots = 256;                     // of all tenants together
+  std::size_t slot_bytes = kPacketBytes;       // a multiple of 8
+  std::size_t tenants = 1;                     // jobs at once, of those whose workers have all come
+  std::vector<NumberFormat> formats{};         // NOLINT(readability-redundant-member-init); empty: all
   std::size_t memory = std::size_t{1} << 30U;  // most bytes that the slots of a job may take
   std::string secret{};  // NOLINT(readability-redundant-member-init); workers must know it; empty: on loopback only
 };
@@ -87,13 +87,13 @@ class Aggregator {
   struct Job {
     Token token{};
     std::uint32_t ranks = 1;
-    std::uint32_t under = 1;        // of them, below this aggregator
-    std::string above;              // the way up
-    std::vector<Peer*> children;    // by rank, once all have come; null: left
-    std::vector<std::uint32_t> least;  // their ranks
+    std::uint32_t under = 1;             // of them, below this aggregator
+    std::string above;                   // the way up
+    std::vector<Peer*> children;         // by rank, once all have come; null: left
+    std::vector<std::uint32_t> least;    // their ranks
     std::vector<std::int32_t> child_of;  // by rank of a part; -1: nobody's
-    std::uint32_t joined = 0;       // ranks
-    bool complete = false;          // all have come
+    std::uint32_t joined = 0;            // ranks
+    bool complete = false;               // all have come
     Peer* parent = nullptr;
     std::size_t window = 1;
     std::size_t slot_bytes = 0;

@@ -73,9 +73,9 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
     if (full) return refuse(peer, Error::Kind::aborted, kNobody, serves);
     const std::size_t slots = options_.slots / options_.tenants;
     if (slots * capacity_ * (hello.under + 1) > options_.memory) {
-      return refuse(peer, Error::Kind::aborted, kNobody,
-                    "slots for " + std::to_string(hello.under) +
-                        " workers would take more memory than the aggregator may use");
+      return refuse(
+          peer, Error::Kind::aborted, kNobody,
+          "slots for " + std::to_string(hello.under) + " workers would take more memory than the aggregator may use");
     }
     job = jobs_.emplace(jobs_.end());
     job->token = hello.token;
@@ -326,7 +326,8 @@ void Aggregator::late(Job& job, std::uint64_t sequence) {
       missing += " (or one of the " + std::to_string(peer->members) + " of " + peer->name + ")";
     }
   }
-  fail(job, Error::Kind::timeout, first, "rank " + missing + " did not bring its part of " + told(slot->first) + " in time");
+  fail(job, Error::Kind::timeout, first,
+       "rank " + missing + " did not bring its part of " + told(slot->first) + " in time");
 }
 
 void Aggregator::leave(Peer& peer) {

@@ -4,8 +4,9 @@
 //      slot     0   1   2   3   4   5   6   7   0 ..
 //
 // Who sends packet 8 has the sum of 4, so everybody has sent 4, and so has the sum of 0: slot 0 is free. Until then it
-// answers those who have lost the sum. These are SwitchML's two versions of a slot (Sapio et al., NSDI'21, section 3.5).
-// The parts are kept apart and added in rank order when all have come, so that the bits are always the same.
+// answers those who have lost the sum. These are SwitchML's two versions of a slot (Sapio et al., NSDI'21,
+// section 3.5). The parts are kept apart and added in rank order when all have come, so that the bits are always the
+// same.
 #pragma once
 
 #include <chrono>

@@ -54,8 +54,8 @@ class Line {
     if (!timer_) throw failed("cannot make a timer");
     for (const DelayedWire& wire : wires) {
       for (const auto& [from, to] : {std::pair(wire.one, wire.other), std::pair(wire.other, wire.one)}) {
-        lanes_.push_back({from, to, wire.delay, std::bernoulli_distribution(wire.loss),
-                          std::mt19937_64(lanes_.size() + 1), {}});
+        lanes_.push_back(
+            {from, to, wire.delay, std::bernoulli_distribution(wire.loss), std::mt19937_64(lanes_.size() + 1), {}});
       }
     }
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) watch(lanes_[lane].from, lane);

@@ -1,5 +1,5 @@
-// Wires that take their time, or lose packets: what is read at one end of a wire comes out at the other after a constant
-// delay, but for a share that is drawn by chance, the same in every run.
+// Wires that take their time, or lose packets: what is read at one end of a wire comes out at the other after a
+// constant delay, but for a share that is drawn by chance, the same in every run.
 //
 //      TUN device  --read-->  [ p5 p4 p3 p2 ]  --write when due-->  TUN device          and the same the other way
 //

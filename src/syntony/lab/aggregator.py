@@ -27,8 +27,8 @@ def arguments_of(aggregator: Aggregator) -> list[str]:
     """The options with which a process stands for the aggregator.
 
     Number formats and tenants are the profile's, and so are the bytes of all slots together; they are cut into slots of
-    a packet of the lab's wires, two per tenant at least, and no more than keep the wires busy. Every tenant has its part
-    of them, also where the profile shares them.
+    a packet of the lab's wires, two per tenant at least, and no more than keep the wires busy. Every tenant has its own
+    part of them, also where the profile shares them.
     """
     slots = LAB_SLOTS * aggregator.tenants
     if aggregator.slots is not None:

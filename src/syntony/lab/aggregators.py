@@ -49,7 +49,9 @@ def ways(spec: LabSpec) -> tuple[str, ...]:
         return ()
     far = {switch.id: _wires_to(spec, switch) for switch in switches}
     root = min(switches, key=lambda switch: (sum(hops := [far[switch.id][host.id] for host in spec.hosts]), max(hops)))
-    own = {host.id: min(switches, key=lambda switch: (far[switch.id][host.id], switch is not root)) for host in spec.hosts}
+    own = {
+        host.id: min(switches, key=lambda switch: (far[switch.id][host.id], switch is not root)) for host in spec.hosts
+    }
     below = Counter(own[host.id].id for host in spec.hosts for _ in host.ranks)
 
     def way(host: Machine) -> str:

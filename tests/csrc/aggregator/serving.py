@@ -115,7 +115,9 @@ class Wire:
 
     def part(self, sequence: int, elements: int, count: int, number_format: int = FLOAT32, operation: int = 1) -> bytes:
         """The packet of `count` zeros that is the job's `sequence`-th."""
-        return packet(self.token, PART, sequence, elements, operation, self.rank, count, bytes(4 * count), number_format)
+        return packet(
+            self.token, PART, sequence, elements, operation, self.rank, count, bytes(4 * count), number_format
+        )
 
     def send_packet(self, data: bytes) -> None:
         self.packets.sendto(data, self.address)
@@ -145,9 +147,7 @@ class Wire:
         return data
 
 
-def hello(
-    token: bytes, rank: int, ranks: int, port: int, timeout_ms: int = 10_000, version: int = VERSION
-) -> bytes:
+def hello(token: bytes, rank: int, ranks: int, port: int, timeout_ms: int = 10_000, version: int = VERSION) -> bytes:
     """Without a proof."""
     place = (rank, ranks, 1, ranks, timeout_ms, port, 0, 0, 2**32 - 1, 2**32 - 1)
     return struct.pack("<II16s10I16s", MAGIC, version, token, *place, bytes(16))

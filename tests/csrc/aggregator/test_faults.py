@@ -269,7 +269,9 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
                 assert wire.receive()[0] == WELCOME
             elements = dice.randrange(1, 400)
             stream = bytearray(wire.frame(LATE, bytes(8)))
-            parts = [wire.part(chunk, elements, min(64, elements - 64 * chunk)) for chunk in range((elements + 63) // 64)]
+            parts = [
+                wire.part(chunk, elements, min(64, elements - 64 * chunk)) for chunk in range((elements + 63) // 64)
+            ]
             for part in parts:
                 damaged = bytearray(part)
                 if dice.random() < 0.7:

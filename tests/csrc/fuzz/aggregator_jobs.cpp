@@ -32,8 +32,9 @@ class Switch {
           }
         }) {
     both([this](std::size_t rank) {
-      workers_[rank] = std::make_unique<AggregationClient>(door_, kHonest, static_cast<std::uint32_t>(rank), 2,
-                                                           std::chrono::seconds(60), "", [] {});
+      workers_[rank] = std::make_unique<AggregationClient>(
+          AggregationWays{.by_rank = {door_.text(), door_.text()}, .secret = {}}, kHonest,
+          static_cast<std::uint32_t>(rank), std::chrono::seconds(60), [] {});
     });
   }
 
@@ -85,44 +86,29 @@ class Switch {
   std::array<std::unique_ptr<AggregationClient>, 2> workers_;
 };
 
-void add_frame(Bytes& bytes, AggregationFrame::Kind kind, std::uint32_t operation, std::uint32_t chunk,
-               std::span<const std::byte> body) {
-  append(bytes, AggregationFrame{.kind = kind,
-                                 .token = kToken[0],
-                                 .operation = operation,
-                                 .chunk = chunk,
-                                 .length = static_cast<std::uint32_t>(body.size())});
+void add_frame(Bytes& bytes, AggregationFrame::Kind kind, std::span<const std::byte> body) {
+  append(bytes, AggregationFrame{.kind = kind, .token = kToken[0], .length = static_cast<std::uint32_t>(body.size())});
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
-void begin(Bytes& bytes, std::uint32_t operation, std::uint64_t elements, NumberFormat format) {
-  Bytes body;
-  append(body, AggregationBegin{elements, static_cast<std::uint32_t>(format), 1000});
-  add_frame(bytes, AggregationFrame::Kind::begin, operation, 0, body);
-}
-
-Bytes greeting() {
+Bytes greeting(std::string_view above = {}) {
   Bytes bytes;
-  append(bytes, AggregationHello{.token = kToken, .timeout_ms = 1000});
+  append(bytes, AggregationHello{.token = kToken,
+                                 .ranks = above.empty() ? 1U : 2U,
+                                 .timeout_ms = 1000,
+                                 .port = 9,
+                                 .above_length = static_cast<std::uint32_t>(above.size())});
+  for (const char letter : above) bytes.push_back(static_cast<std::byte>(letter));
   return bytes;
 }
 
 /// Jobs of one worker get as far as jobs can.
 std::vector<Bytes> aggregator_seeds() {
   using Kind = AggregationFrame::Kind;
-  std::vector<Bytes> seeds(3, greeting());
-  begin(seeds[0], 1, 100, NumberFormat::float32);
-  add_frame(seeds[0], Kind::chunk, 1, 0, Bytes(256));
-  add_frame(seeds[0], Kind::chunk, 1, 1, Bytes(144));
-  begin(seeds[0], 2, 1, NumberFormat::float32);
-  add_frame(seeds[0], Kind::chunk, 2, 0, Bytes(4));
-  add_frame(seeds[0], Kind::leave, 0, 0, {});
-  const AggregationPlan plan(NumberFormat::int32_block, 64, 2, kSlotBytes);
-  begin(seeds[1], 1, 64, NumberFormat::int32_block);
-  add_frame(seeds[1], Kind::exponents, 1, 0, Bytes(plan.exponents_ahead()));
-  add_frame(seeds[1], Kind::chunk, 1, 0, Bytes(plan.length(0)));
-  begin(seeds[2], 1, 200, NumberFormat::bfloat16);
-  add_frame(seeds[2], Kind::chunk, 1, 0, Bytes(256));
+  std::vector<Bytes> seeds{greeting(), greeting(), greeting("127.0.0.1:9 2")};
+  add_frame(seeds[0], Kind::late, Bytes(8));
+  add_frame(seeds[0], Kind::leave, {});
+  add_frame(seeds[1], Kind::failure, Bytes(sizeof(AggregationFailure) + 5));
   return seeds;
 }
 

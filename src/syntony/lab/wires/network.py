@@ -1,6 +1,7 @@
 """From spec to kernel: the lines of `ip` and `tc` that build a lab (pure), and the functions that run them.
 
-A lab is built in this order: machines, cables (wires with a delay or losses are `delay.py`'s), then addresses, routes and rates.
+A lab is built in this order: machines, cables (wires with a delay or losses are `delay.py`'s), then addresses, routes
+and rates.
 """
 
 from __future__ import annotations
