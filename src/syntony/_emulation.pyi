@@ -19,7 +19,7 @@ def carries(number_format: str, dtype: str) -> bool:
 class Aggregator:
     """A switch that adds, in software: one thread, any number of jobs."""
 
-    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 64, slot_bytes: int = 32768, number_formats: Sequence[str] = [], tenants: int = 1, shared: bool = False, secret: str = '') -> None:
+    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 256, slot_bytes: int = 1408, number_formats: Sequence[str] = [], tenants: int = 1, secret: str = '') -> None:
         """
         Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback there
         must be one. ValueError for options that do not fit together,
@@ -42,9 +42,10 @@ class AggregationClient:
     goes wrong between ranks.
     """
 
-    def __init__(self, address: str, token: bytes, rank: int, ranks: int, timeout: float, secret: str = '') -> None:
+    def __init__(self, ways: Sequence[str], token: bytes, rank: int, timeout: float, secret: str = '') -> None:
         """
-        Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.
+        Joins the job that the 16 bytes of `token` name. `ways`: by rank, its aggregator's ADDRESS:PORT, then those
+        above it, with commas between. Collective: returns when all workers have come.
         """
 
     def all_reduce(self, number_format: str, dtype: str, input: int, output: int, elements: int, timeout: float) -> None:
@@ -63,8 +64,12 @@ class AggregationClient:
     def slot_bytes(self) -> int:
         """Bytes of a chunk."""
 
-def run_delay_line(wires: Sequence[tuple[int, int, float]], stop: int) -> tuple[int, int, float, float]:
+    @property
+    def resent(self) -> int:
+        """Packets that were sent more than once."""
+
+def run_delay_line(wires: Sequence[tuple[int, int, float, float]], stop: int) -> tuple[int, int, int, float, float]:
     """
-    Passes packets on between pairs of TUN descriptors (one, other, seconds) until `stop` is readable.
-    Returns packets, packets lost, mean and worst lateness in seconds.
+    Passes packets on between pairs of TUN descriptors (one, other, seconds, share lost) until `stop` is readable.
+    Returns packets, packets dropped, packets lost, mean and worst lateness in seconds.
     """
