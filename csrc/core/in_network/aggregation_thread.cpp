@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShortest{1};
 
 /// What is thrown inside the thread when its group is at its end.
-struct Stopped {};
+struct Stopped : std::exception {};
 
 milliseconds left_of(const Lifetime& lifetime) {
   const auto left = lifetime.deadline - std::chrono::steady_clock::now();

@@ -64,7 +64,7 @@ class Datagrams {
   UniqueFd socket_;
   std::size_t stride_;
   std::vector<std::byte> room_;  // for payloads, aligned as wire formats need it
-  std::array<AggregationPacket, kAtOnce> heads_{};
+  std::vector<AggregationPacket> heads_ = std::vector<AggregationPacket>(kAtOnce);
   std::array<mmsghdr, kAtOnce> incoming_{};
   std::array<iovec, 2 * kAtOnce> pieces_{};
 };

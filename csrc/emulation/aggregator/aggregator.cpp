@@ -247,7 +247,11 @@ bool Aggregator::take_message(Peer& peer) {
     whole = sizeof(frame) + (ours ? frame.length : 0);
     if (in.size() < whole) return false;
     const std::vector<std::byte> body(in.begin() + sizeof(frame), in.begin() + static_cast<std::ptrdiff_t>(whole));
-    take_frame(peer, ours ? frame : AggregationFrame{.kind = {}}, body.data());
+    if (ours) {
+      take_frame(peer, frame, body.data());
+    } else {
+      nonsense(peer);
+    }
   }
   peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<std::ptrdiff_t>(whole));
   return true;

@@ -129,6 +129,7 @@ class Aggregator {
   void hand_down(Job& job, const Slot& slot, std::optional<std::size_t> only);
   void hand_up(Job& job, Slot& slot);
   void late(Job& job, std::uint64_t sequence);
+  void nonsense(Peer& peer);
   void leave(Peer& peer);
   void lost(Peer& peer);
   void fail(Job& job, Error::Kind kind, std::uint32_t rank, const std::string& sentence);

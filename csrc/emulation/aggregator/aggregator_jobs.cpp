@@ -210,7 +210,11 @@ void Aggregator::take_frame(Peer& peer, const AggregationFrame& frame, const std
     const auto* const text = reinterpret_cast<const char*>(body);
     return fail(job, kind, failure.rank, std::string(text + sizeof(failure), frame.length - sizeof(failure)));
   }
-  fail(job, Error::Kind::mismatch, peer.above ? kNobody : peer.rank, peer.name + " sent the aggregator nonsense");
+  nonsense(peer);
+}
+
+void Aggregator::nonsense(Peer& peer) {
+  fail(*peer.job, Error::Kind::mismatch, peer.above ? kNobody : peer.rank, peer.name + " sent the aggregator nonsense");
 }
 
 // ---- sums -----------------------------------------------------------------------------------------------------------
