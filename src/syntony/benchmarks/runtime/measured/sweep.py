@@ -93,8 +93,11 @@ def case_of(collective: str, size: int, ranks: int, element: str = "float") -> C
 
 
 def effort(size: int, rounds: int) -> Effort:
-    """Enough iterations for a median, about as long for every size; inputs are written before each."""
-    per_round = max(2, min(250, (4 << 20) // max(size, 1)))
+    """Enough iterations for a median, about as long for every size; inputs are written before each.
+
+    A turn of less than some milliseconds would be over before the ranks, just awoken, are on different processors.
+    """
+    per_round = max(2, min(250, (32 << 20) // max(size, 1)))
     return Effort(iterations=rounds * per_round, warmups=2, turns=rounds, fresh=True)
 
 
