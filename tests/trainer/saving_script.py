@@ -1,12 +1,8 @@
-"""Trains a small model on 4 ranks, saving, and goes on with fewer, in one process after the other: prints what is said.
-
-Usage: python -m tests.trainer.saving_script TEXT FOLDER
-"""
+"""Trains a small model on 4 ranks, saving, and goes on with fewer, on fresh ranks each time: prints what is said."""
 
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +35,3 @@ def main(text: Path, folder: Path) -> None:
         run_ranks(config.world, partial(quietly, config, into=said), 60.0)
         lines = said.read_text().strip().splitlines()
         print(name, *(line for line in lines if line.startswith(("resumed", "weights"))), sep="\t", flush=True)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

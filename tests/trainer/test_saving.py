@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.collectives.running import run_python
+from tests.forked import run
 
 pytest.importorskip("torch.distributed")
 
 import torch
 import torch.distributed.checkpoint as dcp
+
+from tests.trainer import saving_script
 
 
 def read(folder: Path) -> dict[str, torch.Tensor]:
@@ -30,7 +32,7 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_four_ranks_write_and_others_go_on(tmp_path: Path) -> None:
     text = shutil.copy(typing.__file__, tmp_path / "text.py")
-    done = run_python("-m", "tests.trainer.saving_script", text, tmp_path, timeout=280)
+    done = run(saving_script.main, text, tmp_path, timeout=280, torch=True)
     said = {name: lines for name, *lines in (line.split("\t") for line in done.stdout.splitlines())}
     assert len(said) == 6, done.stderr[-3000:]
     digests = {name: lines[-1] for name, lines in said.items()}
