@@ -25,7 +25,7 @@ from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import portfolio_file, schedule_file
 from syntony.synth.model.collective import Collective
 from syntony.topologies.probed.measurements import Measurements
-from tests.collectives.running import run_python
+from tests.collectives.running import run_command, run_python
 
 Job = Callable[[Communicator], object]
 
@@ -253,9 +253,9 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
     network = topologies.parse("full:2")
     schedule = engine_named("greedy").run(network, Collective.make("all_reduce", 2), 1 << 20, Budget())
     schedule_file.write(schedule, tmp_path / "mine.json")
-    command = ["-m", "syntony", "tune", "--ranks", "2", "--sizes", "8,1K,64K"]
+    command = ["tune", "--ranks", "2", "--sizes", "8,1K,64K"]
     toml = tmp_path / "o.toml"
-    ran = run_python(
+    ran = run_command(
         *command, "--collectives", "all_reduce,scatter", "--json", "--schedule", tmp_path / "mine.json", "-o", toml
     )
     assert ran.returncode == 0, ran.stderr
@@ -270,7 +270,7 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
     assert {(key.collective, key.algorithm) for key in kept.costs} == measured - {("all_reduce", "mine")}
     settings.read({"SYNTONY_CONFIG": str(toml)})
 
-    ran = run_python(*command, "--collectives", "gather")
+    ran = run_command(*command, "--collectives", "gather")
     assert ran.returncode == 0, ran.stderr
     assert "mean error, inner sizes left out of the fit" in ran.stdout
     kept = table.load(Place.here([[0, 1]]))
@@ -288,7 +288,7 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
     ],
 )
 def test_tune_refuses_with_a_sentence(arguments: list[str], said: str) -> None:
-    ran = run_python("-m", "syntony", "tune", *arguments)
+    ran = run_command("tune", *arguments)
     assert ran.returncode == 2
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -312,7 +312,7 @@ def test_odd_sizes_are_whole_elements_and_measured_once() -> None:
 
 
 def test_tune_with_two_sizes_says_that_they_are_too_few() -> None:
-    ran = run_python("-m", "syntony", "tune", "--collectives", "gather", "--sizes", "8,1M")
+    ran = run_command("tune", "--collectives", "gather", "--sizes", "8,1M")
     assert ran.returncode == 0, ran.stderr
     assert "too few sizes for gather: it takes 3" in ran.stdout
     assert "mean error" not in ran.stdout
@@ -441,18 +441,18 @@ def test_it_measures_again_until_two_agree_on_the_best() -> None:
 def test_an_unsure_result_keeps_the_older_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sizes are too few: what `tune` found before stays for jobs to come, unless one says otherwise."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    command = ("-m", "syntony", "tune", "--collectives", "gather", "--repeat", "1")
-    ran = run_python(*command, "--sizes", "8,4K")  # there is no older one: better than nothing
+    command = ("tune", "--collectives", "gather", "--repeat", "1")
+    ran = run_command(*command, "--sizes", "8,4K")  # there is no older one: better than nothing
     assert ran.returncode == 0, ran.stderr
     place = Place.here([[0, 1]])
     first = table.load(place)
     assert first is not None
-    ran = run_python(*command, "--sizes", "8,64K")
+    ran = run_command(*command, "--sizes", "8,64K")
     assert ran.returncode == 0, ran.stderr
     assert "too few sizes for gather" in ran.stdout
     assert "unsure, so the older table stays for gather; --keep-anyway replaces it" in ran.stdout
     assert table.load(place) == first
-    ran = run_python(*command, "--sizes", "8,64K", "--keep-anyway", "--json")
+    ran = run_command(*command, "--sizes", "8,64K", "--keep-anyway", "--json")
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["kept_older"] == []
     replaced = table.load(place)
