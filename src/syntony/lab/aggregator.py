@@ -19,7 +19,7 @@ from syntony.topologies.aggregator import NUMBER_FORMATS, Aggregator
 SLOTS = 256
 SLOT_BYTES = 1408
 """Bytes of a packet's numbers, with which it just fits into an Ethernet frame (csrc/core/in_network)."""
-LAB_SLOTS, LAB_SLOT_BYTES = 64, 8192
+LAB_SLOTS, LAB_SLOT_BYTES = 16, 8192
 """The same in the lab, whose wires take packets of 9000 bytes: fewer of them cost its few cores less."""
 
 
