@@ -19,12 +19,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "core/error.hpp"
 
 namespace syntony {
+
+class Wires;
 
 /// What travels before every payload, checked before anything is believed. Little-endian on the wire as in memory.
 struct FrameHeader {
@@ -106,6 +109,8 @@ class Transport {
   /// File descriptors that become readable or writable when progress() may have something to do. Edge-triggered use:
   /// the owner calls progress() until it returns false before it sleeps.
   [[nodiscard]] virtual std::span<const int> descriptors() const = 0;
+  /// What is known of the wires below (core/recorder/wires.hpp); null where nobody counts.
+  [[nodiscard]] virtual std::shared_ptr<Wires> wires() const { return nullptr; }
 };
 
 }  // namespace syntony

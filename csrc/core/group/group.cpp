@@ -42,6 +42,11 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fab
       scratch_(std::size_t{windows_} * kPriorities),
       scratch_bytes_(scratch_.size(), 0) {
   for (const Priority priority : kMostUrgentFirst) levels_[index_of(priority)].priority = priority;
+  std::vector<std::shared_ptr<Wires>> wires;
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
+    if (std::shared_ptr<Wires> counted = transport->wires()) wires.push_back(std::move(counted));
+  }
+  recorder_->set_wires(std::move(wires));
   enlist(recorder_);
   engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
 }

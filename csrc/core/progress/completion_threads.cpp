@@ -65,9 +65,13 @@ void CompletionThreads::wait(std::unique_lock<std::mutex>& lock) {
     wake_.wait_until(lock, queue_.front().since + kPatience);
   } else if (!on_demand_ || looking_) {
     wake_.wait(lock);
-  } else if (wake_.wait_for(lock, kDemandInterval) == std::cv_status::timeout && !looking_) {
+  } else if (Clock::now() < next_look_) {
+    wake_.wait_until(lock, next_look_);
+  } else {
+    next_look_ = Clock::now() + kDemandInterval;
     looking_ = true;
     lock.unlock();
+    sample_wires();
     dump_on_demand();
     lock.lock();
     looking_ = false;

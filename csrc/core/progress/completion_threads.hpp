@@ -58,7 +58,8 @@ class CompletionThreads {
   std::vector<std::unique_ptr<std::thread>> threads_;
   std::size_t running_ = 0;  // threads inside a callback
   bool on_demand_ = false;   // dumps may be asked for in the trace folder: an idle thread looks there,
-  bool looking_ = false;     // as one does now
+  bool looking_ = false;     // as one does now, and after it the next one
+  Clock::time_point next_look_;
   bool stop_ = false;
 };
 

@@ -133,6 +133,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   [[nodiscard]] const Identity& identity() const { return identity_; }
   /// This rank's number in the job.
   [[nodiscard]] std::uint32_t job_rank() const { return identity_.members[identity_.rank]; }
+  /// The wires of its transports, for dumps and counters. Before the first dump.
+  void set_wires(std::vector<std::shared_ptr<Wires>> wires) { wires_ = std::move(wires); }
+  [[nodiscard]] const std::vector<std::shared_ptr<Wires>>& wires() const { return wires_; }
   /// Why the group ended, empty while it has not.
   [[nodiscard]] std::string failure() const;
   void set_failure(const std::string& sentence);
@@ -156,6 +159,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   std::atomic<std::uint64_t> unrecorded_{0};
   std::array<SharedCounter, kKinds> counters_;
   std::vector<SentBytes> sent_;
+  std::vector<std::shared_ptr<Wires>> wires_;
   std::atomic<std::int64_t> clock_offset_{0};
   mutable std::mutex mutex_;  // guards the next two; callers take it for a new name only, the owner for a failure only
   std::vector<std::string> names_;

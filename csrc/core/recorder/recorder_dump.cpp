@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <string_view>
@@ -19,8 +18,6 @@
 
 namespace syntony {
 namespace {
-
-using Recorders = std::vector<std::shared_ptr<Recorder>>;
 
 struct Registry {
   std::mutex mutex;
@@ -36,15 +33,6 @@ bool at_end() {
 Registry& registry() {
   static auto* const registry = new Registry();  // never destroyed: threads may still record while the process ends
   return *registry;
-}
-
-Recorders all_recorders() {
-  const std::lock_guard lock(registry().mutex);
-  Recorders alive;
-  for (const std::weak_ptr<Recorder>& candidate : registry().recorders) {
-    if (auto recorder = candidate.lock()) alive.push_back(std::move(recorder));
-  }
-  return alive;
 }
 
 /// What the dump calls a group: a group's operations that have one order, and numbers of their own. Those whose callers
@@ -171,6 +159,25 @@ void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const
   pickle.key("finished").number(record.finished).end_dictionary();
 }
 
+/// By socket: the peer's rank in the group, which of the sockets to it, and samples, the oldest first.
+void put_wires(Pickle& pickle, const Recorder& recorder) {
+  pickle.key("wires").begin_list();
+  for (const Wires::Wire& wire : wires_of(recorder)) {
+    pickle.begin_dictionary().key("peer").number(wire.peer).key("flow").number(wire.flow);
+    pickle.key("samples").begin_list();
+    for (const WireSample& sample : wire.samples) {
+      pickle.begin_dictionary().key("at").number(sample.at);
+      pickle.key("bytes").number(static_cast<std::int64_t>(sample.bytes));
+      pickle.key("busy").number(static_cast<std::int64_t>(sample.busy));
+      pickle.key("held").number(static_cast<std::int64_t>(sample.held));
+      pickle.key("rate").number(static_cast<std::int64_t>(sample.rate));
+      pickle.key("round_trip").number(sample.round_trip).key("resent").number(sample.resent).end_dictionary();
+    }
+    pickle.end_list().end_dictionary();
+  }
+  pickle.end_list();
+}
+
 void put_groups(Pickle& pickle, const std::vector<Section>& sections, const std::vector<Line>& lines) {
   pickle.key("pg_config").begin_dictionary();
   for (const Section& section : sections) {
@@ -199,7 +206,9 @@ void put_groups(Pickle& pickle, const std::vector<Section>& sections, const std:
     pickle.end_list().key("failure").text(section.recorder->failure());
     pickle.key("launched").number(static_cast<std::int64_t>(section.launched));
     pickle.key("unrecorded").number(static_cast<std::int64_t>(section.recorder->unrecorded()));
-    pickle.key("clock_offset").number(section.recorder->clock_offset()).end_dictionary();
+    pickle.key("clock_offset").number(section.recorder->clock_offset());
+    put_wires(pickle, *section.recorder);
+    pickle.end_dictionary();
   }
   pickle.end_list();
 }
@@ -244,23 +253,26 @@ void write(const std::filesystem::path& path, const std::string& content) {
   }
 }
 
-std::string label(std::string_view text) {
-  std::string escaped;
-  for (const char character : text) {
-    if (character == '\n')
-      escaped += "\\n";
-    else
-      escaped += character == '"' || character == '\\' ? std::string("\\") + character : std::string(1, character);
-  }
-  return '"' + escaped + '"';
-}
-
-std::string seconds(std::int64_t nanoseconds) {
-  std::string fraction = std::to_string(nanoseconds % 1'000'000'000);
-  return std::to_string(nanoseconds / 1'000'000'000) + "." + std::string(9 - fraction.size(), '0') + fraction;
-}
-
 }  // namespace
+
+Recorders all_recorders() {
+  const std::lock_guard lock(registry().mutex);
+  Recorders alive;
+  for (const std::weak_ptr<Recorder>& candidate : registry().recorders) {
+    if (auto recorder = candidate.lock()) alive.push_back(std::move(recorder));
+  }
+  return alive;
+}
+
+/// Looked at now, unless they have been a moment ago.
+std::vector<Wires::Wire> wires_of(const Recorder& recorder) {
+  std::vector<Wires::Wire> all;
+  for (const std::shared_ptr<Wires>& wires : recorder.wires()) {
+    wires->sample();
+    std::ranges::move(wires->all(), std::back_inserter(all));
+  }
+  return all;
+}
 
 void enlist(const std::shared_ptr<Recorder>& recorder) {
   const std::lock_guard lock(registry().mutex);
@@ -352,60 +364,10 @@ void dump_on_demand() {
   if (when > last && answered.compare_exchange_strong(last, when)) dump_to_trace_folder();
 }
 
-std::string counters_text(const Recorders& recorders) {
-  struct Metric {
-    const char* name;
-    const char* help;
-    std::function<std::string(const Recorder::Counter&)> value;
-  };
-  const std::array<Metric, 5> kMetrics{{
-      {"operations_total", "Operations that have ended.", [](const auto& c) { return std::to_string(c.operations); }},
-      {"failures_total", "Operations that have ended with an error.",
-       [](const auto& c) { return std::to_string(c.failures); }},
-      {"bytes_total", "The larger of input and output, of operations that succeeded.",
-       [](const auto& c) { return std::to_string(c.bytes); }},
-      {"queued_seconds_total", "Time from the call until something moved.",
-       [](const auto& c) { return seconds(c.queued_nanoseconds); }},
-      {"running_seconds_total", "Time from there to the end: moving, and waiting for other ranks.",
-       [](const auto& c) { return seconds(c.running_nanoseconds); }},
-  }};
-  const auto labels = [](const Recorder& recorder) {
-    return "group=" + label(recorder.identity().group) + ",rank=\"" + std::to_string(recorder.identity().rank) + '"';
-  };
-  std::string text;
-  for (const Metric& metric : kMetrics) {
-    const std::string name = std::string("syntony_") + metric.name;
-    text += "# HELP " + name + " " + metric.help + "\n# TYPE " + name + " counter\n";
-    for (const std::shared_ptr<Recorder>& recorder : recorders) {
-      const auto counters = recorder->counters();
-      for (std::uint8_t kind = 0; kind < Recorder::kKinds; ++kind) {
-        if (counters[kind].operations == 0) continue;
-        text += name + "{" + labels(*recorder) + ",collective=\"" + std::string(name_of_kind(kind)) + "\"} " +
-                metric.value(counters[kind]) + "\n";
-      }
-    }
+void sample_wires() {
+  for (const std::shared_ptr<Recorder>& recorder : all_recorders()) {
+    for (const std::shared_ptr<Wires>& wires : recorder->wires()) wires->sample();
   }
-  text +=
-      "# HELP syntony_sent_bytes_total Bytes sent to each peer in frames; algorithm shared sends none.\n"
-      "# TYPE syntony_sent_bytes_total counter\n";
-  for (const std::shared_ptr<Recorder>& recorder : recorders) {
-    const auto sent = recorder->sent();
-    for (std::size_t peer = 0; peer < sent.size(); ++peer) {
-      const std::uint64_t bytes = sent[peer].load(std::memory_order_relaxed);
-      if (bytes == 0) continue;
-      text += "syntony_sent_bytes_total{" + labels(*recorder) + ",peer=\"" + std::to_string(peer) + "\"} " +
-              std::to_string(bytes) + "\n";
-    }
-  }
-  text +=
-      "# HELP syntony_unrecorded_total Operations for which the recorder had no room.\n"
-      "# TYPE syntony_unrecorded_total counter\n";
-  for (const std::shared_ptr<Recorder>& recorder : recorders) {
-    text += "syntony_unrecorded_total{" + labels(*recorder) + "} " + std::to_string(recorder->unrecorded()) + "\n";
-  }
-  return text;
 }
-
-std::string counters_text() { return counters_text(all_recorders()); }
 
 }  // namespace syntony

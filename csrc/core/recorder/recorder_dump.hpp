@@ -19,14 +19,22 @@
 #include <vector>
 
 #include "core/recorder/recorder.hpp"
+#include "core/recorder/wires.hpp"
 
 namespace syntony {
+
+using Recorders = std::vector<std::shared_ptr<Recorder>>;
 
 /// From now on the process's dumps and counters contain `recorder`, as long as it lives.
 void enlist(const std::shared_ptr<Recorder>& recorder);
 
+/// The recorders of all groups that live.
+[[nodiscard]] Recorders all_recorders();
+/// The wires of a group's transports, asked now unless they have been a moment ago.
+[[nodiscard]] std::vector<Wires::Wire> wires_of(const Recorder& recorder);
+
 /// The pickle of one rank of the job: what `recorders`, all of that rank, know.
-[[nodiscard]] std::string pickle_of(const std::vector<std::shared_ptr<Recorder>>& recorders);
+[[nodiscard]] std::string pickle_of(const Recorders& recorders);
 
 /// Writes `syntony_rank_<number>` for each rank of the job that lives in this process; returns the paths.
 /// Throws Error(system) naming the file that cannot be written; an older one then stays whole.
@@ -41,9 +49,11 @@ void dump_at_end();
 /// Does that if somebody has touched the file `now` there since the last call. The first call only looks.
 void dump_on_demand();
 inline constexpr std::chrono::milliseconds kDemandInterval{500};
+/// Of all groups of this process; dumps tell the last minute of it.
+void sample_wires();
 
 /// Prometheus text format 0.0.4, by group, rank and collective.
-[[nodiscard]] std::string counters_text(const std::vector<std::shared_ptr<Recorder>>& recorders);
+[[nodiscard]] std::string counters_text(const Recorders& recorders);
 /// Of all groups of this process.
 [[nodiscard]] std::string counters_text();
 

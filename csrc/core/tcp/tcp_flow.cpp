@@ -24,8 +24,9 @@ iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::
 
 }  // namespace
 
-void TcpFlow::open(UniqueFd socket) {
+void TcpFlow::open(UniqueFd socket, Wires::Watched watched) {
   socket_ = std::move(socket);
+  watched_ = std::move(watched);
   readable_ = writable_ = true;
 }
 
@@ -197,6 +198,7 @@ void TcpFlow::became_ready(std::uint32_t events) {
 void TcpFlow::shut() {
   forget_unsent();
   readable_ = writable_ = false;
+  watched_ = {};
   socket_.reset();
 }
 

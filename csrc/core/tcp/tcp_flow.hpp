@@ -23,6 +23,7 @@
 
 #include "core/frames/frame_link.hpp"
 #include "core/process/unique_fd.hpp"
+#include "core/recorder/wires.hpp"
 
 namespace syntony {
 
@@ -30,7 +31,7 @@ class TcpFlow {
  public:
   [[nodiscard]] int socket() const { return socket_.get(); }
   /// Before, nothing is read and what is queued stays queued.
-  void open(UniqueFd socket);
+  void open(UniqueFd socket, Wires::Watched watched);
 
   /// Queues a credit, or a frame whose payload must stay as it is until its credit has come back.
   void push(const FramePrefix& credit);
@@ -80,6 +81,7 @@ class TcpFlow {
   void await_payload();
 
   UniqueFd socket_;
+  Wires::Watched watched_;  // ends before the socket does
   bool readable_ = false;
   bool writable_ = false;
   bool hung_up_ = false;  // end of file lies behind what is still to be read

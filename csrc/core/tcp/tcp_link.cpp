@@ -11,11 +11,11 @@ TcpLink::TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::u
                  std::function<void()> call)
     : FrameLink(shape, identity, rank), call_(std::move(call)), flows_(flows) {}
 
-void TcpLink::open(std::size_t flow, UniqueFd socket, std::string endpoint) {
+void TcpLink::open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
   if (lost()) return;
   called_ = true;
   name_endpoint(std::move(endpoint));
-  flows_.at(flow).open(std::move(socket));
+  flows_.at(flow).open(std::move(socket), std::move(watched));
 }
 
 void TcpLink::give_up(const Error& why) {

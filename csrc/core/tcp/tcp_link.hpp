@@ -20,7 +20,7 @@ class TcpLink final : public FrameLink {
 
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
 
-  void open(std::size_t flow, UniqueFd socket, std::string endpoint);
+  void open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint);
   /// No socket will ever be opened: `why` names the rank. What waits for one is lost.
   void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }

@@ -63,7 +63,8 @@ void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::s
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     throw system_error("cannot watch a socket", errno);
   }
-  link.open(flow, std::move(socket), std::move(endpoint));
+  Wires::Watched watched = wires_->watch(link.rank(), place.flow, socket.get());
+  link.open(flow, std::move(socket), std::move(watched), std::move(endpoint));
   if (link.flows()[flow].readable()) readable_.push_back(place);
 }
 

@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "core/recorder/wires.hpp"
 #include "core/tcp/meeting/tcp_meeting.hpp"
 #include "core/tcp/tcp_link.hpp"
 
@@ -43,6 +44,7 @@ class TcpTransport final : public Transport {
   void sleeping(bool) override {}
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
   [[nodiscard]] bool unsent() const override;
+  [[nodiscard]] std::shared_ptr<Wires> wires() const override { return wires_; }
 
   /// Before closing: makes progress until everything sent has reached the peers' kernels, which a close could otherwise
   /// tear down with it. False when `timeout` passed first or a fault came up.
@@ -68,6 +70,7 @@ class TcpTransport final : public Transport {
   StreamShape shape_;
   GroupIdentity identity_;
   TcpMeeting* meeting_;
+  std::shared_ptr<Wires> wires_ = std::make_shared<Wires>();
   UniqueFd epoll_;
   int descriptor_ = -1;
   std::vector<std::unique_ptr<TcpLink>> links_;

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import lru_cache
 
 
 def rate(bandwidth: Fraction | float) -> str:
@@ -22,6 +23,17 @@ def time(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.4g} {unit}"
     return f"{seconds / 1e-6:.4g} us"
+
+
+@lru_cache(maxsize=1)
+def installed_version() -> str:
+    """Of the package, as installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("syntony")
+    except PackageNotFoundError:  # run from its folder
+        return "unknown"
 
 
 def counted(number: int | Fraction, noun: str) -> str:

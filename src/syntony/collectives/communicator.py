@@ -13,7 +13,7 @@ from syntony import _core
 from syntony.collectives import calls, proof
 from syntony.collectives.bootstrap import process
 from syntony.collectives.buffers import UsageError
-from syntony.collectives.recorder import metrics
+from syntony.collectives.recorder import metrics, ras
 from syntony.collectives.recorder import records as recorder
 from syntony.collectives.recorder.records import Dump
 from syntony.collectives.tuner.agreement import CURRENT
@@ -48,6 +48,7 @@ class Communicator(Verbs):
             proof.prove_builders(core.size, core.boxes)
         group = cls(core)
         metrics.offer_if_asked(job_ranks[core.rank] if job_ranks else core.rank)
+        ras.answer_if_asked()
         probe_if_asked(group)
         return group
 

@@ -6,18 +6,11 @@ import argparse
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds
-from syntony.base.command import Command, UserError
+from syntony.base.command import Command
 from syntony.base.outputs import add_output, wrote
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.collectives.recorder.records import Dump
-    from syntony.collectives.recorder.slow import Slow
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +39,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
+    from syntony.collectives.recorder.fresh import fresh
     from syntony.collectives.recorder.records import chrome_trace, findings, read_folder, table
-    from syntony.collectives.recorder.slow import slow_ranks
+    from syntony.collectives.recorder.verdict import slow
 
     if arguments.every is not None:
         return _watch(arguments)
-    dumps = _fresh(arguments.folder, arguments.wait) if arguments.now else read_folder(arguments.folder)
-    told = findings(dumps) + [_labelled(one, dumps) for one in slow_ranks(dumps)]
+    dumps = fresh(arguments.folder, arguments.wait) if arguments.now else read_folder(arguments.folder)
+    told = findings(dumps) + list(slow(dumps).values())
     if arguments.output is not None:
         chrome_trace(dumps).write(arguments.output)
     operations = sum(len(dump.operations) for dump in dumps)
@@ -64,35 +58,30 @@ def _trace(arguments: argparse.Namespace) -> int:
     return int(bool(told))
 
 
-def _labelled(slow: Slow, dumps: Sequence[Dump]) -> str:
-    groups = {group.name for dump in dumps for group in dump.groups}
-    return f"group {slow.group}: {slow}" if len(groups) > 1 else str(slow)
-
-
 def _watch(arguments: argparse.Namespace) -> int:
     """Says who is slow when that changes. Ends when no rank answers any more, and with 1 if a group has failed."""
-    from syntony.collectives.recorder.slow import slow_ranks
+    from syntony.collectives.recorder.fresh import fresh
+    from syntony.collectives.recorder.verdict import slow
 
     while not any(arguments.folder.glob("syntony_rank_*")):  # ranks may not have met yet: the first makes the folder
         if arguments.folder.is_dir():
             (arguments.folder / "now").touch()
         time.sleep(0.5)
-    known: set[tuple[str, int]] | None = None
+    known: set[object] | None = None
     answered: dict[int, float] = {}
     while True:
         begin = time.monotonic()
-        dumps = _fresh(arguments.folder, arguments.wait)
+        dumps = fresh(arguments.folder, arguments.wait)
         walls = {dump.rank: dump.wall for dump in dumps}
         failures = dict.fromkeys(group.failure for dump in dumps for group in dump.groups if group.failure)
         if failures or walls == answered:
             _say(*(f"ended because {why}" for why in failures) if failures else ("no rank answers any more",))
             return int(bool(failures))
         answered = walls
-        slow = slow_ranks(dumps)
-        now = {(one.group, one.rank) for one in slow}
-        if now != known:
-            _say(*(_labelled(one, dumps) for one in slow) if slow else (f"no rank of {len(dumps)} is slow",))
-            known = now
+        told = slow(dumps)
+        if set(told) != known:
+            _say(*told.values() if told else (f"no rank of {len(dumps)} is slow, and no wire",))
+            known = set(told)
         time.sleep(max(0.0, arguments.every - (time.monotonic() - begin)))
 
 
@@ -100,28 +89,6 @@ def _say(*sentences: str) -> None:
     """With the time of day: somebody may read them in the morning."""
     for sentence in sentences:
         print(time.strftime("%H:%M:%S"), sentence, flush=True)
-
-
-def _fresh(folder: Path, patience: float) -> Sequence[Dump]:
-    """Touches the file that ranks look for, and waits until all of them have answered or time is up."""
-    from syntony.collectives.recorder.records import read_folder
-
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")
-
-    def there() -> Sequence[Dump]:
-        return read_folder(folder) if any(folder.glob("syntony_rank_*")) else []
-
-    before = {dump.rank: dump.wall for dump in there()}
-    deadline = time.monotonic() + patience
-    (folder / "now").touch()
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        dumps = there()
-        members = {member for dump in dumps for group in dump.groups for member in group.members}
-        if dumps and members <= {dump.rank for dump in dumps if dump.wall != before.get(dump.rank)}:
-            break
-    return read_folder(folder)
 
 
 COMMANDS: tuple[Command, ...] = (

@@ -36,12 +36,18 @@ def offer_if_asked(rank: int) -> None:
     with _lock:
         if not wanted or _process == os.getpid():
             return
-        port = _PORT.fullmatch(wanted)
-        if port is not None:
-            _serve(port["host"] or "127.0.0.1", int(port["port"]))
+        place = address(wanted)
+        if place is not None:
+            _serve(*place)
         else:
             _write_on(_named(wanted, rank))
         _process = os.getpid()
+
+
+def address(wanted: str) -> tuple[str, int] | None:
+    """Where to listen, of PORT (at loopback) or HOST:PORT; None for anything else."""
+    found = _PORT.fullmatch(wanted)
+    return None if found is None else ((found["host"] or "127.0.0.1").strip("[]"), int(found["port"]))
 
 
 def _named(pattern: str, rank: int) -> Path:
@@ -55,7 +61,7 @@ def _serve(host: str, first: int) -> None:
     if not 0 < port < 1 << 16:
         raise UserError(f"SYNTONY_METRICS={first}: {port} is not a port; ports go from 1 to 65535")
     try:
-        server = ThreadingHTTPServer((host.strip("[]"), port), _Handler)
+        server = ThreadingHTTPServer((host, port), _Handler)
     except OSError as error:
         raise UserError(f"SYNTONY_METRICS: cannot listen on {host}:{port}: {error.strerror or error}") from None
     server.daemon_threads = True

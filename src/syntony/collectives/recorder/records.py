@@ -61,6 +61,28 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class WireSample:
+    """What a kernel had counted of a data socket's sending side by one moment. Seconds, bytes."""
+
+    at: float  # of the host's monotonic clock
+    bytes: int  # that the other end has acknowledged
+    busy: float  # while something was on its way or waited for the wire
+    held: float  # of that, while the receiver had no room
+    rate: int  # of delivery, bytes/s: the kernel's last estimate
+    round_trip: float  # smoothed, waiting in queues included
+    resent: int  # packets
+
+
+@dataclass(frozen=True)
+class Wire:
+    """A data socket to another rank, as it was about once a second in the last minute."""
+
+    peer: int  # rank of the group
+    flow: int  # which of the sockets to it
+    samples: tuple[WireSample, ...]  # oldest first
+
+
+@dataclass(frozen=True)
 class GroupRecord:
     """One rank's end of a group."""
 
@@ -71,6 +93,7 @@ class GroupRecord:
     unrecorded: int  # operations for which there was no room
     failure: str  # why it ended, or ""
     clock_offset: float  # seconds to add for the clock of the group's rank 0
+    wires: tuple[Wire, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,7 +174,24 @@ def _group(raw: dict[str, Any]) -> GroupRecord:
         unrecorded=raw["unrecorded"],
         failure=raw["failure"],
         clock_offset=raw["clock_offset"] / 1e9,
+        wires=tuple(_wire(wire) for wire in raw["wires"]),
     )
+
+
+def _wire(raw: dict[str, Any]) -> Wire:
+    samples = (
+        WireSample(
+            at=one["at"] / 1e9,
+            bytes=one["bytes"],
+            busy=one["busy"] / 1e6,
+            held=one["held"] / 1e6,
+            rate=one["rate"],
+            round_trip=one["round_trip"] / 1e6,
+            resent=one["resent"],
+        )
+        for one in raw["samples"]
+    )
+    return Wire(raw["peer"], raw["flow"], tuple(samples))
 
 
 def read_folder(folder: str | Path) -> list[Dump]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from syntony.base.command import UserError
 from syntony.collectives.recorder.records import Dump, dump, findings, parse, table
-from syntony.collectives.recorder.slow import slow_ranks
+from syntony.collectives.recorder.verdict import slow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,5 +44,5 @@ def told(answers: Iterable[tuple[int, str]]) -> str:
 def _compared(dumps: Sequence[Dump]) -> list[str]:
     if not dumps:
         return ["no group of Syntony's has a record"]
-    behind = [*findings(dumps), *map(str, slow_ranks(dumps))]
+    behind = [*findings(dumps), *slow(dumps).values()]
     return [*(behind or ["no rank is behind"]), "", *table(dumps, last=20)]

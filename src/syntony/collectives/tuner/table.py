@@ -23,13 +23,13 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from syntony.base.files.cache_folder import cache_folder
 from syntony.base.files.fields import Fields, FileError, parse_json
 from syntony.base.files.text_file import read_text
 from syntony.base.files.whole_file import write_bytes
+from syntony.base.wording import installed_version
 from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
 from syntony.collectives.tuner.grammar import Choice, Rule
 
@@ -52,7 +52,7 @@ class Place:
         """This process's machine, taken for all hosts of the group."""
         hosts = tuple(sorted((len(box) for box in boxes), reverse=True))
         cores = len(os.sched_getaffinity(0))
-        return cls(_processor(), cores, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), _version())
+        return cls(_processor(), cores, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), installed_version())
 
     def path(self) -> Path:
         """Where its table is kept."""
@@ -185,11 +185,3 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return " ".join([*names[:1], platform.machine()])
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    try:
-        return version("syntony")
-    except PackageNotFoundError:  # run from its folder
-        return "unknown"

@@ -1,0 +1,66 @@
+#include "core/recorder/wires.hpp"
+
+// Of the kernel, as the C library's tcp_info ends before what counts here; the two headers exclude each other.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "core/recorder/recorder.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kKept = 64;                // samples of a socket
+constexpr std::int64_t kShortest = 900'000'000;  // nanoseconds between two of them
+
+}  // namespace
+
+void Wires::Watched::end() noexcept {
+  if (wires_ == nullptr) return;
+  const std::lock_guard lock(wires_->mutex_);
+  wires_->entries_[place_].socket = -1;
+}
+
+Wires::Watched Wires::watch(std::uint32_t peer, std::uint32_t flow, int socket) {
+  const std::lock_guard lock(mutex_);
+  entries_.push_back({{peer, flow, {}}, socket});
+  return {shared_from_this(), entries_.size() - 1};
+}
+
+void Wires::sample() {
+  const std::lock_guard lock(mutex_);
+  const std::int64_t now = nanoseconds_now();
+  if (now - last_ < kShortest) return;
+  last_ = now;
+  for (Entry& entry : entries_) look(entry);
+}
+
+// What the kernel does not tell, an old one or one that is emulated, stays unknown: nobody depends on it.
+void Wires::look(Entry& entry) {
+  if (entry.socket < 0) return;
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(entry.socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
+  if (length < offsetof(tcp_info, tcpi_sndbuf_limited)) return;
+  std::vector<WireSample>& samples = entry.wire.samples;
+  if (samples.size() == kKept) samples.erase(samples.begin());
+  samples.push_back({.at = nanoseconds_now(),
+                     .bytes = info.tcpi_bytes_acked,
+                     .busy = info.tcpi_busy_time,
+                     .held = info.tcpi_rwnd_limited,
+                     .rate = info.tcpi_delivery_rate,
+                     .round_trip = info.tcpi_rtt,
+                     .resent = info.tcpi_total_retrans});
+}
+
+std::vector<Wires::Wire> Wires::all() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Wire> wires;
+  wires.reserve(entries_.size());
+  for (const Entry& entry : entries_) wires.push_back(entry.wire);
+  return wires;
+}
+
+}  // namespace syntony
