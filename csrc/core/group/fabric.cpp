@@ -331,6 +331,10 @@ FrameHeader Fabric::header() const {
 
 std::string Fabric::secret() const { return text_of(sip_hash(token_, "syntony regroup")); }
 
+const Error* Fabric::refused() const {
+  return meeting_ != nullptr && meeting_->broken_by() ? &*meeting_->broken_by() : nullptr;
+}
+
 std::string Fabric::name_of_rank(std::uint32_t rank) const { return names_[rank]; }
 
 std::vector<int> Fabric::data_descriptors() const {

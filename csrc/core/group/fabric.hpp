@@ -68,6 +68,8 @@ class Fabric {
   [[nodiscard]] class SharedRounds* shared_rounds(Priority priority) const {
     return shared_rounds_[index_of(priority)].get();
   }
+  /// What the system has refused to this rank while it connected to others, or null.
+  [[nodiscard]] const Error* refused() const;
   [[nodiscard]] std::vector<int> data_descriptors() const;
   [[nodiscard]] std::vector<int> control_descriptors() const;
 

@@ -153,7 +153,8 @@ class Group final : public Steppable {
   void explain(const SharedMismatch& mismatch);
   void explain(const Error& error);
   [[nodiscard]] std::string disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const;
-  bool heard_of_the_end();
+  void fail_as_refused(const Error& error);
+  bool heard_of_the_end(const Error* here = nullptr);
   template <typename Is>
   [[nodiscard]] bool every_peer(const Is& is) const;
   [[nodiscard]] bool alone() const;

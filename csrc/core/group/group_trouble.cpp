@@ -157,22 +157,37 @@ void Group::explain(const SharedMismatch& mismatch) {
        both);
 }
 
-bool Group::heard_of_the_end() {
+/// Refused to us: the others are to hear whom.
+void Group::fail_as_refused(const Error& error) {
+  const std::uint32_t self = fabric_->rank();
+  fail(error.kind(), "rank " + std::to_string(self) + ": " + error.what(), {static_cast<int>(self)});
+}
+
+// Peers who blame this rank have seen no more than its end: why, it knows itself, if the system has refused it
+// something
+// (`here`, or while it connected).
+bool Group::heard_of_the_end(const Error* here) {
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
     const std::optional<Abort> heard = plane->aborted();
     if (!heard || failed_) continue;
-    fail(heard->kind, heard->sentence, heard->ranks);
+    const Error* refused = here != nullptr ? here : fabric_->refused();
+    const bool blamed = std::ranges::find(heard->ranks, static_cast<int>(fabric_->rank())) != heard->ranks.end();
+    if (refused != nullptr && blamed && heard->kind == Error::Kind::dead) {
+      fail_as_refused(*refused);
+    } else {
+      fail(heard->kind, heard->sentence, heard->ranks);
+    }
   }
   return failed_;
 }
 
 // The data plane noticed first. Why, the control plane may know: a goodbye, or an abort that names somebody else.
 void Group::explain(const Error& error) {
-  if (heard_of_the_end()) return;
-  if (error.kind() == Error::Kind::system && error.ranks().empty()) {  // refused to us: the others are to hear whom
-    const std::uint32_t self = fabric_->rank();
-    fail(error.kind(), "rank " + std::to_string(self) + ": " + error.what(), {static_cast<int>(self)});
+  const bool refused = error.kind() == Error::Kind::system && error.ranks().empty();
+  if (heard_of_the_end(refused ? &error : nullptr)) return;
+  if (refused) {
+    fail_as_refused(error);
     return;
   }
   if (error.kind() != Error::Kind::dead || error.ranks().size() != 1) {

@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <algorithm>
+#include <cstddef>
 
 #include "core/recorder/recorder.hpp"
 

@@ -67,7 +67,7 @@ class Wires : public std::enable_shared_from_this<Wires> {
  private:
   struct Entry {
     Wire wire;
-    int socket;  // -1: closed
+    int socket = -1;  // closed
   };
 
   static void look(Entry& entry);

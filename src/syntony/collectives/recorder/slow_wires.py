@@ -114,5 +114,6 @@ def _uses(wires: Sequence[Wire], now: float) -> dict[int, _Use]:
             sums = ([one.bytes for one in wire.samples], [one.busy - one.held for one in wire.samples])
             counted.append([np.diff(np.interp(marks, at, each)) for each in sums])
         # Sockets to one peer share its wire at the same time: they are as one that is busy while the busiest is.
-        uses[peer] = _Use(np.sum([bytes for bytes, _ in counted], axis=0), np.max([busy for _, busy in counted], axis=0))
+        moved, busy = zip(*counted, strict=True)
+        uses[peer] = _Use(np.sum(moved, axis=0), np.max(busy, axis=0))
     return uses
