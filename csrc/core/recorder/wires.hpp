@@ -2,8 +2,12 @@
 //
 //      owner of progress            a completion thread, once a second       anybody, at any time
 //      watch(peer, flow, fd) ─┐
-//      Watched goes ──────────┴───► sample(): one system call per socket ──► all(): the last minute of each
-//                                            64 samples in a ring
+//      Watched goes ──────────┴───► sample(): one system call per socket ──► all(): at most 64 samples of each
+//
+// What was longer ago is kept more sparsely, so that the samples reach back to the socket's beginning:
+//
+//      |                |       |       |   |   | | | ||||||||||    now
+//
 //
 // Frames are none of its business: the one lock here is taken when a socket opens or closes, and by who samples or
 // reads. What divides a wire's bytes by the time in which it was busy has its rate, whatever the job did meanwhile.
@@ -56,7 +60,7 @@ class Wires : public std::enable_shared_from_this<Wires> {
   struct Wire {
     std::uint32_t peer = 0;           // rank of the group
     std::uint32_t flow = 0;           // which of the sockets to it
-    std::vector<WireSample> samples;  // oldest first, of about the last minute
+    std::vector<WireSample> samples;  // oldest first
   };
 
   [[nodiscard]] Watched watch(std::uint32_t peer, std::uint32_t flow, int socket);

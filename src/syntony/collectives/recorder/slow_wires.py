@@ -1,15 +1,19 @@
-"""Which wire between hosts is slow, not dead, so that no error names it: all ranks of its group are late alike.
+"""Which wire between hosts has become slow, not dead, so that no error names it: its group's ranks are late alike.
 
 The ranks of a ring move at the speed of its slowest wire. What tells wires apart is how long each was busy:
 
-    0 -> 1   |##  ##  ##  ##  |   busy half of the time
-    1 -> 2   |################|   busy all the time, with as many bytes: the slow one
-    2 -> 3   |##  ##  ##  ##  |
+              before                     now
+    0 -> 1   |##  ##  ##  ##  |         |#   #   #   #   |   busy less, since all wait
+    1 -> 2   |##  ##  ##  ##  |         |################|   busy all the time, with as many bytes: the slow one
+    2 -> 3   |##  ##  ##  ##  |         |#   #   #   #   |
 
 Bytes over busy seconds, both counted by the kernel (core/recorder/wires.hpp), is the rate of a wire while it is used.
-A wire is named if that is well below the rate of its peers, the wires that touch neither of its hosts, and not only
-once: in most parts of the time. Time in which the receiver had no room is the receiver's, not the wire's. Wires with
-few bytes have no rate: credits and short messages wait for round trips.
+It depends on the collectives: wires that share a NIC with others at the time are slower than those that do not, day in,
+day out. So each wire is compared with itself in times when the job had the same pattern, each wire the same share of
+the bytes; and with its peers, those that touch neither of its hosts, since what slows all of them is no wire. One is
+named that has less than three quarters of its rate while its peers have kept theirs, and not only once: in most parts
+of the time. Time in which the receiver had no room is the receiver's. Wires with few bytes have no rate: credits and
+short messages wait for round trips.
 """
 
 from __future__ import annotations
@@ -24,7 +28,12 @@ from syntony.collectives.recorder.records import Dump, Wire
 
 WINDOW = 20.0  # seconds looked at, up to now
 PARTS, MOST = 4, 3  # equal parts of the window, and in how many of them a wire must have been slow
-SLOWER = 0.75  # of its peers' rate: what is called slow
+APART, LONGER = (
+    1.5,
+    1.3,
+)  # times before are this many windows ago, and each begins so many times as long ago as the next
+ALIKE = 0.1  # of the bytes may go elsewhere where two times have one pattern
+SLOWER = 0.75  # of its rate: what is called slow
 SHARE = 0.05  # of the time: what it must cost to be named
 USED = 0.2  # of the bytes of the most used wire: what has a rate
 LEAST = 64 * 1024  # bytes per second of the same
@@ -38,29 +47,25 @@ class SlowWire:
     source: int
     destination: int
     hosts: tuple[str, str]
-    rate: float  # bytes/s while it was busy
-    usual: float  # of its peers
-    lost: float  # seconds in which it was busy longer than a usual wire had been
+    rate: float  # bytes/s while it is busy
+    usual: float  # that it would have if it had kept its rate as its peers have
+    lost: float  # seconds for which it was busy longer for that
     seconds: float  # looked at
 
     def __str__(self) -> str:
         return (
             f"the wire from rank {self.source} ({self.hosts[0]}) to rank {self.destination} ({self.hosts[1]}) is slow: "
-            f"{rate(self.rate)} while it is busy, its peers {rate(self.usual)}; that costs up to {time(self.lost)}, "
+            f"{rate(self.rate)} while it is busy, {rate(self.usual)} before; that costs up to {time(self.lost)}, "
             f"{100 * self.lost / self.seconds:.0f}% of the last {time(self.seconds)}"
         )
 
 
 @dataclass(frozen=True)
 class _Use:
-    """What went over the sockets from one rank to another, in parts of the window, oldest first."""
+    """What went over the sockets from one rank to another, between marks: seconds ago, the longest first."""
 
     bytes: np.ndarray
     busy: np.ndarray  # seconds
-
-    @property
-    def rate(self) -> float:
-        return float(self.bytes.sum() / max(self.busy.sum(), 1e-9))
 
 
 def slow_wires(dumps: Sequence[Dump]) -> list[SlowWire]:
@@ -68,52 +73,81 @@ def slow_wires(dumps: Sequence[Dump]) -> list[SlowWire]:
     hosts = {dump.rank: dump.host for dump in dumps}
     found = []
     for name, members in dict.fromkeys((group.name, group.members) for dump in dumps for group in dump.groups):
-        uses = {
-            (dump.rank, members[peer]): use
+        wires = {
+            (dump.rank, members[peer]): (sockets, dump.monotonic)
             for dump in dumps
             for group in dump.groups
             if (group.name, group.members) == (name, members)
-            for peer, use in _uses(group.wires, dump.monotonic).items()
+            for peer, sockets in _by_peer(group.wires, dump.monotonic).items()
             if members[peer] in hosts
         }
-        found += sorted(_slow_in(name, uses, hosts), key=lambda one: -one.lost)
+        found += sorted(_slow_in(name, wires, hosts), key=lambda one: -one.lost)
     return found
 
 
-def _slow_in(name: str, uses: Mapping[tuple[int, int], _Use], hosts: Mapping[int, str]) -> list[SlowWire]:
-    most = max((use.bytes.sum() for use in uses.values()), default=0)
-    used = {ends: use for ends, use in uses.items() if use.bytes.sum() >= max(USED * most, LEAST * WINDOW)}
+def _slow_in(
+    name: str, wires: Mapping[tuple[int, int], tuple[list[Wire], float]], hosts: Mapping[int, str]
+) -> list[SlowWire]:
+    now = {ends: _use(*wire, np.linspace(WINDOW, 0.0, PARTS + 1)) for ends, wire in wires.items()}
+    most = max((use.bytes.sum() for use in now.values()), default=0.0)
+    used = [ends for ends, use in now.items() if use.bytes.sum() >= max(USED * most, LEAST * WINDOW)]
+    if len(used) < 2:
+        return []
+    reach = min(now_at - wire.samples[0].at for ends in used for sockets, now_at in [wires[ends]] for wire in sockets)
+    marks = [APART * WINDOW]
+    while marks[-1] * LONGER <= reach:
+        marks.append(marks[-1] * LONGER)
+    if len(marks) < 2:
+        return []
+    moved = np.array([now[ends].bytes.sum() for ends in used])
+    rates = moved / np.maximum([now[ends].busy.sum() for ends in used], 1e-9)
+    earlier = [_use(*wires[ends], np.array(marks[::-1])) for ends in used]
+    drops = []  # a row for each time before with this pattern: what each wire has kept of its rate, beside its peers
+    for time_ in range(len(marks) - 1):
+        before = np.array([use.bytes[time_] for use in earlier])
+        if before.sum() <= 0 or np.abs(before / before.sum() - moved / moved.sum()).sum() / 2 > ALIKE:
+            continue
+        kept = rates / (np.maximum(before, 1.0) / np.maximum([use.busy[time_] for use in earlier], 1e-9))
+        drops.append([kept[place] / _of_peers(kept, place, used, hosts) for place in range(len(used))])
+    if not drops:
+        return []
     slow = []
-    for (source, destination), use in used.items():
-        ends = {hosts[source], hosts[destination]}
-        peers = [other for pair, other in used.items() if not ends & {hosts[rank] for rank in pair}]
-        peers = peers or [other for pair, other in used.items() if pair != (source, destination)]
-        if len(used) < 3 or not peers:
-            continue  # of two, nobody can say which is slow
-        usual = sorted(peer.rate for peer in peers)[len(peers) // 2]
+    for place, ends in enumerate(used):
+        drop = float(np.quantile([row[place] for row in drops], 0.25))
+        if drop >= SLOWER:
+            continue
+        use, usual = now[ends], float(rates[place]) / drop
         late = sum(use.bytes < SLOWER * usual * use.busy)
-        lost = float(use.busy.sum() - use.bytes.sum() / usual)
-        if use.rate < SLOWER * usual and late >= MOST and lost >= SHARE * WINDOW:
-            pair = (hosts[source], hosts[destination])
-            slow.append(SlowWire(name, source, destination, pair, use.rate, usual, lost, WINDOW))
+        lost = float(use.busy.sum() - moved[place] / usual)
+        if late >= MOST and lost >= SHARE * WINDOW:
+            pair = (hosts[ends[0]], hosts[ends[1]])
+            slow.append(SlowWire(name, *ends, pair, float(rates[place]), usual, lost, WINDOW))
     return slow
 
 
-def _uses(wires: Sequence[Wire], now: float) -> dict[int, _Use]:
-    """By peer, what its sockets carried together in the window; none where it is not known for all of the window."""
-    marks = now - np.linspace(WINDOW, 0.0, PARTS + 1)
-    uses: dict[int, _Use] = {}
+def _of_peers(kept: np.ndarray, place: int, used: Sequence[tuple[int, int]], hosts: Mapping[int, str]) -> float:
+    """The upper median of those that touch neither of the wire's hosts, or, without any, of all others."""
+    ends = {hosts[rank] for rank in used[place]}
+    far = [other for other, pair in enumerate(used) if not ends & {hosts[rank] for rank in pair}]
+    peers = sorted(kept[other] for other in far or (other for other in range(len(used)) if other != place))
+    return float(peers[len(peers) // 2])
+
+
+def _by_peer(wires: Sequence[Wire], now: float) -> dict[int, list[Wire]]:
+    """The sockets to each peer that were there for all of the window."""
     sockets: dict[int, list[Wire]] = {}
     for wire in wires:
-        if wire.samples and wire.samples[0].at <= marks[0] + 1.5 and wire.samples[-1].at > marks[-2]:
+        if wire.samples and wire.samples[0].at <= now - WINDOW and wire.samples[-1].at > now - WINDOW / PARTS:
             sockets.setdefault(wire.peer, []).append(wire)
-    for peer, several in sockets.items():
-        counted = []
-        for wire in several:
-            at = [one.at for one in wire.samples]
-            sums = ([one.bytes for one in wire.samples], [one.busy - one.held for one in wire.samples])
-            counted.append([np.diff(np.interp(marks, at, each)) for each in sums])
-        # Sockets to one peer share its wire at the same time: they are as one that is busy while the busiest is.
-        moved, busy = zip(*counted, strict=True)
-        uses[peer] = _Use(np.sum(moved, axis=0), np.max(busy, axis=0))
-    return uses
+    return sockets
+
+
+def _use(sockets: Sequence[Wire], now: float, ago: np.ndarray) -> _Use:
+    counted = []
+    for wire in sockets:
+        at = [one.at for one in wire.samples]
+        sums = ([one.bytes for one in wire.samples], [one.busy - one.held for one in wire.samples])
+        counted.append([np.diff(np.interp(now - ago, at, each)) for each in sums])
+    # Sockets to one peer share its wire at the same time: they are as one that is busy while the busiest is.
+    moved, busy = zip(*counted, strict=True)
+    return _Use(np.sum(moved, axis=0), np.max(busy, axis=0))
