@@ -248,6 +248,10 @@ void bind_group(nb::module_& m) {
           "levels"_a,
           "Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.")
       .def(
+          "set_shares",
+          [](const Self& self, std::vector<std::uint32_t> shares) { self.group().set_shares(std::move(shares)); },
+          "shares"_a, "How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must say the same.")
+      .def(
           "choice",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
              const std::string& algorithm) {

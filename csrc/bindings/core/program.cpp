@@ -431,13 +431,17 @@ void bind_algorithms(nb::module_& m) {
   m.def(
       "build",
       [](std::string_view name, std::string_view collective, std::uint32_t ranks, std::uint32_t root,
-         const std::optional<Boxes>& boxes) {
+         const std::optional<Boxes>& boxes, const std::optional<Shares>& shares) {
         const nb::gil_scoped_release unlocked;
         return std::make_shared<Program>(
-            build(name, collective_named(collective), ranks, root, boxes.value_or(Boxes{})));
+            build(name, collective_named(collective), ranks, root, boxes.value_or(Boxes{}), shares.value_or(Shares{})));
       },
-      "name"_a, "collective"_a, "ranks"_a, "root"_a = 0, "boxes"_a = nb::none(),
-      "The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`.");
+      "name"_a, "collective"_a, "ranks"_a, "root"_a = 0, "boxes"_a = nb::none(), "shares"_a = nb::none(),
+      "The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`, `shares` (by rank) "
+      "`two_shot`.");
+  m.def(
+      "shares_for", [](const std::vector<double>& rates) { return shares_for(rates); }, "rates"_a,
+      "How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.");
   m.def("boxes_for", &boxes_for, "ranks"_a, "About sqrt(ranks) boxes of nearly equal size.");
   m.def(
       "double_binary_tree",

@@ -71,6 +71,7 @@ nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
   read_paths(of_paths, program.paths);
   of.read(program.lane_offset, "lane_offset");
   of.read(program.lane_slices, "lane_slices");
+  of.read(program.begin, "begin");
   of.read(program.skew, "skew");
   of.read(program.out, "out");
   of.read(program.into, "into");

@@ -298,6 +298,8 @@ void Communicator::set_levels(std::vector<std::vector<std::uint32_t>> levels) {
   selector_->set_levels(std::move(levels));
 }
 
+void Communicator::set_shares(std::vector<std::uint32_t> shares) { selector_->set_shares(std::move(shares)); }
+
 std::string Communicator::asked(Collective collective, const std::string& algorithm) const {
   const bool sums = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
   return algorithm == "auto" && sums && canonical_ ? "pairwise" : algorithm;

@@ -90,6 +90,8 @@ class Communicator {
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
   /// Which hosts are near each other (core/selection/selector.hpp). Every rank must say the same.
   void set_levels(std::vector<std::vector<std::uint32_t>> levels);
+  /// How much each rank sums (core/selection/selector.hpp). Every rank must say the same.
+  void set_shares(std::vector<std::uint32_t> shares);
   /// The algorithm that a call would run, and why (core/selection/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");

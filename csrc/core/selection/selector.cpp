@@ -56,6 +56,10 @@ std::vector<std::string> Selector::names(Collective collective) {
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
   if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
+  const bool few = std::bit_width(ranks_ - 1) * bytes <= kOneShotBytes;
+  if (collective == Collective::all_reduce && !shares_.empty() && !few) {
+    return {"two_shot", "ranks have shares of their own"};
+  }
   if (boxes_.size() > 1 && boxes_.size() < ranks_) {
     const std::size_t others = boxes_.size() - 1;
     if (collective == Collective::all_reduce && others * others * bytes <= kTwoLevelBytes) {
@@ -67,9 +71,7 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   switch (collective) {
     case Collective::all_reduce:
       if (small && ranks_ <= kOneShotRanks) return {"direct", "so few bytes that one hop counts most"};
-      if (std::bit_width(ranks_ - 1) * bytes <= kOneShotBytes) {
-        return {"recursive_doubling", "few bytes: log2(n) hops count most"};
-      }
+      if (few) return {"recursive_doubling", "few bytes: log2(n) hops count most"};
       if (bytes < ranks_ * kRingChunk) return {"rabenseifner", "a ring's chunks would be too small"};
       return {"ring", "many bytes: every rank moves each only once"};
     case Collective::broadcast:
@@ -175,7 +177,7 @@ std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string
     if (std::ranges::find(builder->collectives, collective) == builder->collectives.end()) {
       refuse("algorithm " + name + " has no " + std::string(name_of(collective)));
     }
-    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes_));
+    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes_, shares_));
   }
   return program;
 }
@@ -205,6 +207,16 @@ void Selector::add(const std::string& name, std::shared_ptr<const Program> progr
   }
   const std::lock_guard lock(mutex_);
   loaded_[name] = std::move(prepared);
+  recent_ = {};
+}
+
+void Selector::set_shares(std::vector<std::uint32_t> shares) {
+  if (shares.size() != ranks_ || std::ranges::max(shares) == 0) {
+    refuse("shares must be one for each of the " + std::to_string(ranks_) + " ranks, and one of them above 0");
+  }
+  const std::lock_guard lock(mutex_);
+  shares_ = std::move(shares);
+  built_.clear();
   recent_ = {};
 }
 

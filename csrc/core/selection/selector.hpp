@@ -66,6 +66,10 @@ class Selector {
   void set_levels(std::vector<std::vector<std::uint32_t>> levels);
   /// From now on `in_network` can be asked for, where every rank says a way to an aggregator.
   void set_aggregation(const std::vector<std::string>& ways);
+  /// From now on `two_shot` has these shares (core/program/algorithms/direct.hpp), and `auto` means it for an
+  /// all_reduce of more than a few bytes. All ranks say the same. Throws Error(invalid) where there is not one per
+  /// rank, or all are 0.
+  void set_shares(std::vector<std::uint32_t> shares);
   /// What `select` would take: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
@@ -90,6 +94,7 @@ class Selector {
   std::uint32_t ranks_;
   std::size_t hosts_;
   std::vector<std::vector<std::uint32_t>> boxes_;  // what is near each other: the ranks of a host, or more
+  std::vector<std::uint32_t> shares_;              // what each rank sums of an all_reduce; empty: equal ones
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;

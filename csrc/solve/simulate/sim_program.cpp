@@ -51,7 +51,12 @@ class Run {
       lanes_[lane].slices = program.lane_slices[lane];
       lanes_[lane].iteration = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
       for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
-      wake(static_cast<std::uint32_t>(lane));
+      if (program.begin[lane] > 0) {
+        lanes_[lane].asleep = true;
+        wires_.wake(static_cast<std::uint32_t>(lane), program.begin[lane]);
+      } else {
+        wake(static_cast<std::uint32_t>(lane));
+      }
     }
     const double fastest = program.capacity.empty() ? 1 : *std::ranges::max_element(program.capacity);
     share_ = kStatePrecision * (program.slice_bytes.empty() ? 1 : *std::ranges::max_element(program.slice_bytes));
@@ -89,7 +94,7 @@ class Run {
     std::int64_t iteration = 0, position = 0;  // where it is
     std::int64_t earliest = 0;                 // the first position that has a slice in this iteration
     std::uint32_t sending = 0;                 // parts of its message that it still waits for
-    bool asleep = false;
+    bool asleep = false;                       // it has not begun, or waits for another lane
     std::vector<Waiter> waiters;
     static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
     [[nodiscard]] bool done() const { return iteration == finished; }
@@ -124,6 +129,12 @@ class Run {
   };
 
   void note(const WireEvent& event) {
+    if (event.kind == WireEvent::Kind::woken) {
+      lanes_[event.tag].asleep = false;
+      cause_ = {};
+      wake(event.tag);
+      return;
+    }
     Queue& queue = queues_[event.tag];
     const bool arrived = event.kind == WireEvent::Kind::arrived;
     const Posted message = queue.messages[arrived ? 0 : queue.left];
@@ -388,6 +399,8 @@ bool positive(std::span<const double> column) {
 
 void SimProgram::validate() const {
   require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
+  require(begin.size() == lanes() && std::ranges::all_of(begin, [](double at) { return std::isfinite(at) && at >= 0; }),
+          "begin must have a moment per lane, 0 or later");
   require(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
           "skew, into and signals must have an entry per row");
   for (std::size_t lane = 0; lane < lanes(); ++lane) {

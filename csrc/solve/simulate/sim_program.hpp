@@ -9,8 +9,8 @@
 //
 // What an executor does (core/progress/executor.hpp), timed by the wires alone: every lane runs its rows once per
 // slice, each `skew` iterations late (program/program.hpp); a row waits for others in the same slice, for its message,
-// for space; what is empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and
-// offsets as in flows.hpp.
+// for space; what is empty in a slice is not sent. A rank that comes late is one whose lanes begin late. Lanes, rows
+// and connections are numbered through; columns and offsets as in flows.hpp.
 //
 //     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
 //     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
@@ -37,6 +37,7 @@ enum class ConnectionKind : std::uint8_t {
 struct SimProgram {
   std::span<const std::int64_t> lane_offset;  // rows of every lane
   std::span<const std::int64_t> lane_slices;  // how often it runs them
+  std::span<const double> begin;              // and from when on, in seconds
   std::span<const std::int64_t> skew;         // per row: the slices that it is behind its lane's iteration
   std::span<const std::int32_t> out, into;    // per row: the connection that it starts a message on, and takes one from
   std::span<const std::uint8_t> signals;      // per row: whether its message counts though it is empty

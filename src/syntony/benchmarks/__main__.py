@@ -47,8 +47,8 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular contest placement fast bounds "
-        "simulator topologies",
+        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular contest placement fast "
+        "stragglers bounds simulator topologies",
     ),
     "runtime": _room(
         "what the runtime reaches",
@@ -67,6 +67,7 @@ ROOMS = {
         {
             "sim_vs_lab": "sim_vs_lab.table",
             "irregular": "sim_vs_lab.synthesized",
+            "stragglers": "sim_vs_lab.stragglers",
             "in_network": "in_network.table",
         },
     ),

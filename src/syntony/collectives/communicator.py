@@ -70,6 +70,17 @@ class Communicator(Verbs):
         """The ranks of each host."""
         return self._core.boxes
 
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """What each rank can send and receive per second, in any one unit; every rank must set the same, between the
+        same calls.
+
+        From then on all_reduce, if it is large and each rank has a host of its own, is `two_shot` with shares to match:
+        a rank with a slower wire sums less for the others. 0 is for a rank that always comes late: it sums nothing, so
+        that the others have added up what they have when it comes. Raises ValueError for rates that are not one per
+        rank, negative, or all 0.
+        """
+        self._core.set_shares(_core.shares_for([float(rate) for rate in rates]))
+
     # ---- other groups -----------------------------------------------------------------------------------------------
 
     @property

@@ -25,49 +25,34 @@ constexpr std::array kSums{Collective::all_reduce, Collective::reduce_scatter};
 
 constexpr std::array kAlgorithms{
     Algorithm{"direct", "everyone sends straight to whoever must have it; one hop, sums rounded once", kEvery,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
-                return direct(collective, ranks, root);
-              }},
+              [](const Asked& a) { return direct(a.collective, a.ranks, a.root); }},
     Algorithm{"two_shot", "direct reduce_scatter, then direct all_gather; two hops, sums rounded once", kAllReduce,
-              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return two_shot_all_reduce(ranks); }},
+              [](const Asked& a) { return two_shot_all_reduce(a.ranks, a.shares); }},
     Algorithm{"pairwise",
               "the same with sums in one association, a binary tree over ranks; rounded at each of its nodes", kSums,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) {
-                return pairwise(collective, ranks);
-              }},
+              [](const Asked& a) { return pairwise(a.collective, a.ranks); }},
     Algorithm{"ring", "neighbours only; least traffic per rank, 2(n-1) hops for all_reduce", kEvery,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
-                return ring(collective, ranks, root);
-              }},
+              [](const Asked& a) { return ring(a.collective, a.ranks, a.root); }},
     Algorithm{"dbt", "double binary tree; half of the data over each tree, 2 log2(n) hops for all_reduce", kEvery,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
-                return dbt(collective, ranks, root);
-              }},
+              [](const Asked& a) { return dbt(a.collective, a.ranks, a.root); }},
     Algorithm{"recursive_doubling",
               "partners at distance 1, 2, 4 .. exchange all they have; log2(n) hops, for few bytes", kAllReduce,
-              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return recursive_doubling(ranks); }},
+              [](const Asked& a) { return recursive_doubling(a.ranks); }},
     Algorithm{"rabenseifner",
               "partners at distance n/2, n/4 .. exchange halves, and back; 2 log2(n) hops, least traffic", kAllReduce,
-              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return rabenseifner(ranks); }},
+              [](const Asked& a) { return rabenseifner(a.ranks); }},
     Algorithm{"swing", "the same with partners at distance 1, 1, 3, 5, 11 ..; fewer links on rings and tori",
-              kAllReduce, [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return swing(ranks); }},
+              kAllReduce, [](const Asked& a) { return swing(a.ranks); }},
     Algorithm{"bruck", "hands on what was received, at distance 1, 2, 4 ..; log2(n) messages, for very few bytes",
-              kMoves,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) {
-                return bruck(collective, ranks);
-              }},
-    Algorithm{
-        "pat", "a binomial tree per block, far hops first; log2(n) messages, small ones far and large ones near",
-        kGatherAndScatter,
-        [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return pat(collective, ranks); }},
+              kMoves, [](const Asked& a) { return bruck(a.collective, a.ranks); }},
+    Algorithm{"pat", "a binomial tree per block, far hops first; log2(n) messages, small ones far and large ones near",
+              kGatherAndScatter, [](const Asked& a) { return pat(a.collective, a.ranks); }},
     Algorithm{"two_level", "direct inside boxes and between them; three hops, for few bytes", kAllReduce,
-              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes& boxes) {
-                return two_level(ranks, boxes.empty() ? boxes_for(ranks) : boxes);
-              }},
+              [](const Asked& a) { return two_level(a.ranks, a.boxes.empty() ? boxes_for(a.ranks) : a.boxes); }},
     Algorithm{"hierarchical", "direct inside boxes, rings or trees between them; each box sends as if it were one rank",
               kEvery,
-              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes) {
-                return hierarchical(collective, ranks, root, boxes.empty() ? boxes_for(ranks) : boxes);
+              [](const Asked& a) {
+                return hierarchical(a.collective, a.ranks, a.root, a.boxes.empty() ? boxes_for(a.ranks) : a.boxes);
               }},
 };
 
@@ -87,8 +72,8 @@ std::string listed(const Table& table, Name name) {
 
 std::span<const Algorithm> algorithms() { return kAlgorithms; }
 
-Program build(std::string_view name, Collective collective, std::uint32_t ranks, std::uint32_t root,
-              const Boxes& boxes) {
+Program build(std::string_view name, Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes,
+              const Shares& shares) {
   const auto found = std::ranges::find(kAlgorithms, name, &Algorithm::name);
   if (found == kAlgorithms.end()) {
     throw std::invalid_argument("there is no algorithm '" + std::string(name) + "'; there are " +
@@ -103,7 +88,7 @@ Program build(std::string_view name, Collective collective, std::uint32_t ranks,
     throw std::invalid_argument("root " + std::to_string(root) + " is not one of the " + std::to_string(ranks) +
                                 " ranks");
   }
-  return found->build(collective, ranks, is_rooted(collective) ? root : 0, boxes);
+  return found->build({collective, ranks, is_rooted(collective) ? root : 0, boxes, shares});
 }
 
 }  // namespace syntony

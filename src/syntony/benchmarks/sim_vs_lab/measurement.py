@@ -37,8 +37,10 @@ class Measured:
         return {wire: median(found) / 2 for wire, found in trips.items()}
 
 
-def measure(spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int, int]) -> Measured:
-    """Runs every program at every size (bytes: iterations) in the lab of `spec`.
+def measure(
+    spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int, int], late: float = 0.0
+) -> Measured:
+    """Runs every program at every size (bytes: iterations) in the lab of `spec`; the last rank is `late` by seconds.
 
     Raises LabError where there can be no lab, and where a rank fails: a wrong result is among the reasons.
     """
@@ -49,7 +51,7 @@ def measure(spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int,
         for number, (case, program) in enumerate(programs.items()):
             path = place / f"program{number}.json"
             write_program(program, path)
-            jobs += [Job(str(path), case.collective, size, count) for size, count in sizes.items()]
+            jobs += [Job(str(path), case.collective, size, count, late) for size, count in sizes.items()]
         (place / "work").write_text(json.dumps([asdict(job) for job in jobs]))
         said: list[bytes] = []
         before = os.getloadavg()[0]

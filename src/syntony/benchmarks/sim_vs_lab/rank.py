@@ -35,12 +35,16 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Job:
-    """`iterations` of a collective of `size` bytes (as Collective defines size) by the Program in a file."""
+    """`iterations` of a collective of `size` bytes (as Collective defines size) by the Program in a file.
+
+    late  seconds after which the last rank calls it: then an iteration lasts from that call
+    """
 
     program: str
     collective: str
     size: int
     iterations: int
+    late: float = 0.0
 
 
 class WrongResultError(RuntimeError):
@@ -70,22 +74,23 @@ def _time(communicator: Communicator, bootstrap: TcpBootstrap, job: Job, algorit
     found = []
     for iteration in range(warm - 1, job.iterations):
         target.fill(-1.0)
-        begin = _agreed_start(bootstrap)
+        begin = _agreed_start(bootstrap, job.late if communicator.rank == communicator.size - 1 else 0.0)
         collective(source, target, algorithm=algorithm)
         end = time.monotonic()
         if not np.array_equal(target, expected):
             raise WrongResultError(f"{job.collective} of {job.size} bytes by {job.program} has a wrong result")
         times = [_TIMES.unpack(blob) for blob in bootstrap.all_gather("times", _TIMES.pack(begin, end))]
         if iteration >= 0:
-            found.append(max(end for _, end in times) - min(begin for begin, _ in times))
+            begins = [begin for begin, _ in times]
+            found.append(max(end for _, end in times) - (max(begins) if job.late else min(begins)))
     return found
 
 
-def _agreed_start(bootstrap: TcpBootstrap) -> float:
-    """Waits for the moment that rank 0 has named, on time.monotonic's clock, and returns when it really is."""
+def _agreed_start(bootstrap: TcpBootstrap, late: float) -> float:
+    """Waits until so long after the moment that rank 0 has named, on time.monotonic's clock; returns when it really is."""
     now = time.monotonic()
     start, _ = _TIMES.unpack(bootstrap.all_gather("start", _TIMES.pack(now + PAUSE, now))[0])
-    time.sleep(max(0.0, start - time.monotonic()))
+    time.sleep(max(0.0, start + late - time.monotonic()))
     return time.monotonic()
 
 

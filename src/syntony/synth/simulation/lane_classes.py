@@ -93,12 +93,20 @@ class _Colours:
             axis=1,
         )
         does = distinct(row)[1].astype(np.int64)
-        text: dict[tuple[int, bytes], int] = {}
+        text: dict[tuple[int, float, bytes], int] = {}
         spans = zip(
-            lanes.lane_slices.tolist(), lanes.lane_offset[:-1].tolist(), lanes.lane_offset[1:].tolist(), strict=True
+            lanes.lane_slices.tolist(),
+            lanes.begin.tolist(),
+            lanes.lane_offset[:-1].tolist(),
+            lanes.lane_offset[1:].tolist(),
+            strict=True,
         )
         self._text = np.asarray(
-            [text.setdefault((slices, does[first:end].tobytes()), len(text)) for slices, first, end in spans], np.int64
+            [
+                text.setdefault((slices, begin, does[first:end].tobytes()), len(text))
+                for slices, begin, first, end in spans
+            ],
+            np.int64,
         )
         self.lane = self._text
         self.connection = np.zeros(len(lanes.kind), np.int64)
@@ -164,6 +172,7 @@ class _Colours:
                 lanes,
                 lane_offset=offset,
                 lane_slices=lanes.lane_slices[lane],
+                begin=lanes.begin[lane],
                 skew=lanes.skew[rows],
                 out=_coloured(self.connection, lanes.out[rows]),
                 into=_coloured(self.connection, lanes.into[rows]),

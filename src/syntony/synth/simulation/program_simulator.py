@@ -18,6 +18,7 @@ against measured times.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +68,7 @@ class Lanes:
         slice_bytes: int | None = None,
         fifo_depth: int | None = None,
         ways: Sockets | Ways | None = None,
+        late: Mapping[int, float] | None = None,
     ) -> Lanes:
         """See `simulate_program`."""
         if program.ranks != topology.ranks:
@@ -78,7 +80,7 @@ class Lanes:
         sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
         connections = Connections.of(code, Network(topology, collective_of(program)), ways)
         depth = fifo_depth or executor_depth(program)
-        return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways))
+        return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways, late))
 
     def run(self, every_message: bool = False) -> LaneTimes:
         """Simulates them. Raises StuckError where a FIFO is too short."""
@@ -109,6 +111,7 @@ def simulate_program(
     fifo_depth: int | None = None,
     every_message: bool = False,
     ways: Sockets | Ways | None = None,
+    late: Mapping[int, float] | None = None,
 ) -> Simulation:
     """Simulates `size` bytes (as `Collective` defines size), rank i of the Program on rank i of the topology.
 
@@ -122,11 +125,12 @@ def simulate_program(
                    chooses paths; those chosen by load are not known here, traffic/program_run.py has them. Default:
                    each connection has a route of its own. A send lasts until its last byte is on the wire, but with
                    Sockets
+    late           seconds after which a rank calls, by rank; the others call at 0
 
     The Program must have passed the checker. Raises UserError where the topology has another number of ranks or no
     route between ranks that talk, and StuckError where a FIFO of `fifo_depth` is too short.
     """
-    lanes = Lanes.of(program, topology, size, slice_bytes, fifo_depth, ways)
+    lanes = Lanes.of(program, topology, size, slice_bytes, fifo_depth, ways, late)
     times = lanes.run(every_message)
     routes = lanes.connections.paths.all_links()
     return Simulation(
@@ -149,11 +153,15 @@ def sim_program_of(
     topology: Topology,
     depth: int,
     ways: Sockets | Ways | None = None,
+    late: Mapping[int, float] | None = None,
 ) -> SimProgram:
-    """The columns that the core simulates; `depth` messages fit into a FIFO."""
+    """The columns that the core simulates; `depth` messages fit into a FIFO, and `late` ranks begin after so many seconds."""
+    begins = np.zeros(int(code.lane_agent.max(initial=-1)) + 1)
+    begins[[*(late or {})]] = [*(late or {}).values()]
     return SimProgram(
         lane_offset=np.r_[code.lane_first, len(code.opcode)],
         lane_slices=sizes.slices[code.lane_agent],
+        begin=begins[code.lane_agent],
         skew=code.skew,
         out=connections.out,
         into=connections.into,

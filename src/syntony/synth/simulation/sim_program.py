@@ -22,6 +22,7 @@ class SimProgram(Columns):
     column into k pieces.
 
     lane_offset, lane_slices  rows of every lane; how often it runs them
+    begin                     seconds; when it begins: 0, or when a rank that comes late is there
     skew                      per row: the slices that it is behind its lane's iteration
     out, into                 per row: the connection that it starts a message on, and takes one from; -1: none
     signals                   per row: 1 where its message counts though it is empty
@@ -42,6 +43,7 @@ class SimProgram(Columns):
 
     lane_offset: Int64
     lane_slices: Int64
+    begin: Float64
     skew: Int64
     out: Int32
     into: Int32
