@@ -282,9 +282,14 @@ def automatic_choice(collective: str, bytes: int, boxes: Sequence[Sequence[int]]
     The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why.
     """
 
-def build(name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None) -> Program:
+def build(name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None, shares: Sequence[int] | None = None) -> Program:
     """
-    The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`.
+    The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`, `shares` (by rank) `two_shot`.
+    """
+
+def shares_for(rates: Sequence[float]) -> list[int]:
+    """
+    How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.
     """
 
 def boxes_for(ranks: int) -> list[list[int]]:
@@ -456,6 +461,11 @@ class Communicator:
     def set_levels(self, levels: Sequence[Sequence[int]]) -> None:
         """
         Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.
+        """
+
+    def set_shares(self, shares: Sequence[int]) -> None:
+        """
+        How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must say the same.
         """
 
     def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> tuple[str, str]:

@@ -282,3 +282,36 @@ def test_default_boxes_are_near_square(ranks: int) -> None:
 def test_a_wrong_request_gets_a_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         _core.build(*arguments)
+
+
+@pytest.mark.parametrize("shares", [[0, 1], [3, 0, 5], [1, 0, 0, 0], [2, 7, 2, 0, 2, 1]], ids=str)
+def test_two_shot_sums_as_much_as_shares_say(shares: list[int]) -> None:
+    ranks = len(shares)
+    program = _core.build("two_shot", "all_reduce", ranks, shares=shares)
+    columns = program.columns()
+    assert [weight for _, weight in columns["chunks"]] == [share for share in shares if share]
+    assert not program.rounds_per_hop
+    rng = generator(str(shares))
+    check(program, rng, slice_elements=2, in_place=False)
+    check(program, rng, slice_elements=3, in_place=True)
+
+
+@given(rates=st.lists(st.one_of(st.just(0.0), st.floats(0.05, 4.0)), min_size=3, max_size=12).filter(any))
+def test_shares_reach_the_bound(rates: list[float]) -> None:
+    """What ranks send, over what they can, is no more than the bound; but for late ones, which are not in it."""
+    shares = np.asarray(_core.shares_for(rates), float)
+    ranks, there = len(rates), np.asarray([rate for rate in rates if rate])
+    load = 1 + (ranks - 2) * shares / shares.sum()
+    took = max(sent / rate for sent, rate in zip(load, rates, strict=True) if rate)
+    late = ranks - len(there)
+    bound = max(1 / there.min(), (2 * (ranks - 1) - late) / there.sum())
+    assert took == pytest.approx(bound, rel=1e-3)
+
+
+def test_shares_that_make_no_sense_are_refused() -> None:
+    for wrong in ([], [0.0, 0.0], [1.0, -1.0], [1.0, math.inf], [math.nan]):
+        with pytest.raises(ValueError, match="rates must be finite, none negative, and one of them at least above 0"):
+            _core.shares_for(wrong)
+    for shares in ([1, 1], [0, 0, 0]):
+        with pytest.raises(ValueError, match="a share for each of the 3 ranks, and one of them above 0"):
+            _core.build("two_shot", "all_reduce", 3, shares=shares)

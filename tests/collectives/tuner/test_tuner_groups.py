@@ -420,6 +420,29 @@ def test_levels_must_hold_each_rank_once() -> None:
     assert on_ranks(3, job) == [["shared"] * 3] * 3
 
 
+def test_rates_give_a_group_its_shares() -> None:
+    """A group changes its mind between two calls: the third of four hosts is slow, then it is always late."""
+
+    def job(group: Communicator) -> object:
+        found = []
+        for rates in ([1, 1, 0.7, 1], [1, 1, 0, 1]):
+            group.set_rates(rates)
+            data = np.arange(100_000, dtype=np.float32) + group.rank
+            group.all_reduce(data)
+            assert (data == 4 * np.arange(100_000, dtype=np.float32) + 6).all()
+            name, _ = group._core.choice("all_reduce", 0, data.nbytes)
+            found.append([name, group._core.program_hash("all_reduce", 0, data.nbytes)])
+        with pytest.raises(ValueError, match="one for each of the 4 ranks"):
+            group.set_rates([1, 1])
+        with pytest.raises(ValueError, match="rates must be finite"):
+            group.set_rates([0, 0, 0, 0])
+        return [*found, group._core.choice("all_reduce", 0, 8)[0], group._core.choice("broadcast", 0, 1 << 20)[0]]
+
+    shares = [_core.shares_for([1, 1, rate, 1]) for rate in (0.7, 0)]
+    expected = [["two_shot", _core.build("two_shot", "all_reduce", 4, shares=own).hash] for own in shares]
+    assert on_ranks(4, job, hosts) == [[*expected, "direct", "dbt"]] * 4
+
+
 # ---- when one is sure -----------------------------------------------------------------------------------------------
 
 

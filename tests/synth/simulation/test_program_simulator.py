@@ -270,3 +270,23 @@ def test_mistakes_are_one_sentence(
     assert captured.err.count("\n") == 1
     assert not captured.out
     assert {path.name for path in tmp_path.iterdir()} == {"p.json", "bad.json", "s.json"}
+
+
+@pytest.mark.parametrize("every_message", [False, True])
+def test_a_late_rank(every_message: bool) -> None:
+    """Nothing waits for it but what needs it: its blocks leave when it calls, and all others have arrived by then."""
+    size, ranks, late = 1 << 18, 4, 5e-3
+    gather = built("direct", "all_gather", ranks)
+    found = simulate_program(gather, parse(f"full:{ranks}"), size, late={1: late}, every_message=every_message)
+    assert found.seconds == pytest.approx(late + ALPHA + size / ranks / RATE)
+    unequal = _core.build("two_shot", "all_reduce", ranks, shares=[1, 0, 1, 1])
+    late = 2 / 3 * size / RATE
+    usual, ours = (
+        simulate_program(
+            one, parse(f"star:{ranks}"), size, 1 << 10, late={1: late}, every_message=every_message
+        ).seconds
+        - late
+        for one in (built("ring", "all_reduce", ranks), unequal)
+    )
+    assert ours == pytest.approx(size / RATE, rel=0.05)
+    assert usual > 1.4 * ours

@@ -37,9 +37,7 @@ class Measured:
         return {wire: median(found) / 2 for wire, found in trips.items()}
 
 
-def measure(
-    spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int, int], late: float = 0.0
-) -> Measured:
+def measure(spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int, int], late: float = 0.0) -> Measured:
     """Runs every program at every size (bytes: iterations) in the lab of `spec`; the last rank is `late` by seconds.
 
     Raises LabError where there can be no lab, and where a rank fails: a wrong result is among the reasons.

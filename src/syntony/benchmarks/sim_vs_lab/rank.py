@@ -87,7 +87,7 @@ def _time(communicator: Communicator, bootstrap: TcpBootstrap, job: Job, algorit
 
 
 def _agreed_start(bootstrap: TcpBootstrap, late: float) -> float:
-    """Waits until so long after the moment that rank 0 has named, on time.monotonic's clock; returns when it really is."""
+    """Waits until so long after the moment that rank 0 has named, on time.monotonic's clock; returns the time then."""
     now = time.monotonic()
     start, _ = _TIMES.unpack(bootstrap.all_gather("start", _TIMES.pack(now + PAUSE, now))[0])
     time.sleep(max(0.0, start + late - time.monotonic()))

@@ -1,4 +1,4 @@
-"""One rank that is late, or slow, in the lab: all_reduce with that rank as a level of its own, beside the ring.
+"""One rank that is late, or slow, in the lab: all_reduce with shares to match (`two_shot`), beside the ring.
 
     python -m syntony.benchmarks lab stragglers [--hosts N]
 
@@ -21,7 +21,7 @@ from syntony.base.command import UserError
 from syntony.benchmarks.sim_vs_lab.cells import Case
 from syntony.benchmarks.sim_vs_lab.measurement import measure
 from syntony.benchmarks.sim_vs_lab.model import goodput
-from syntony.benchmarks.synthesis.stragglers import SPEEDUP, apart, share_of_time, slowed, usual
+from syntony.benchmarks.synthesis.stragglers import SPEEDUP, share_of_time, slowed, unequal, usual
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab_spec import DEFAULT_RATE, at_rate, spec_of
 from syntony.synth.bounds.throughput import bounds_of
@@ -34,17 +34,17 @@ from syntony.topologies.topology import Topology
 
 RATE = DEFAULT_RATE / 4
 """Bytes/s of a wire: 50 Mbit/s, so that two cores hold eight hosts."""
-SIZE = 8 << 20
+SIZE = 16 << 20
 ITERATIONS = 3
 SHARES = (50, 75)
 """Percent of its bandwidth that the slow rank has."""
-RING, OURS = Case("ring", "all_reduce"), Case("level of its own", "all_reduce")
+RING, OURS = Case("ring", "all_reduce"), Case("two_shot", "all_reduce")
 
 
-def _times(topology: Topology, late: float = 0.0) -> Mapping[Case, float]:
-    """Median seconds of both programs."""
+def _times(topology: Topology, last: float, late: float = 0.0) -> Mapping[Case, float]:
+    """Median seconds of both programs, with a share for a last rank of so much of the others' rate."""
     ranks = topology.ranks
-    programs: Mapping[Case, Program] = {RING: _core.build("ring", "all_reduce", ranks), OURS: apart(ranks)}
+    programs: Mapping[Case, Program] = {RING: _core.build("ring", "all_reduce", ranks), OURS: unequal(ranks, last)}
     found = measure(at_rate(spec_of(topology), RATE), programs, {SIZE: ITERATIONS}, late)
     return {case: median(found.seconds[case, SIZE]) for case in programs}
 
@@ -53,20 +53,19 @@ def _rows(ranks: int) -> Iterator[Row]:
     unit = SIZE / float(goodput(RATE, executor_slice(ranks)))
     healthy = parse(f"star:{ranks}")
     late = float(share_of_time(ranks)) * unit
-    free = _times(healthy)[RING]
-    cases = [("late", f"{late:.2f} s", 1.0, _times(healthy, late))]
+    free = _times(healthy, 1.0)[RING]
+    cases = [("late", f"{late:.2f} s", 1.0, _times(healthy, 0.0, late))]
     for percent in SHARES:
         topology = slowed(ranks, percent)
         bound = bounds_of(topology, Collective.make("all_reduce", ranks)).throughput
-        cases.append(
-            ("slow", f"{percent} %", float(bound.seconds_per_byte * ABSTRACT_BANDWIDTH), _times(topology))
-        )
-    for what, much, bound_units, times in cases:
-        ring, ours, least = times[RING], times[OURS], bound_units * unit
+        least = float(bound.seconds_per_byte * ABSTRACT_BANDWIDTH)
+        cases.append(("slow", f"{percent} %", least, _times(topology, percent / 100)))
+    for what, much, units, times in cases:
+        ring, ours, least = times[RING], times[OURS], units * unit
         missed = f"less than {SPEEDUP} times the ring" if what == "late" and ring < SPEEDUP * ours else ""
         cells = (
-            what, much, f"{least:.2f}", f"{ours:.2f}", f"{ring:.2f}", f"{free:.2f}", f"{float(usual(ranks)) * unit:.2f}",
-            f"{ours / least:.3f}", f"{ring / ours:.2f}",
+            what, much, f"{least:.2f}", f"{ours:.2f}", f"{ring:.2f}", f"{free:.2f}",
+            f"{float(usual(ranks)) * unit:.2f}", f"{ours / least:.3f}", f"{ring / ours:.2f}",
         )  # fmt: skip
         yield Row(cells, missed)
 

@@ -155,7 +155,7 @@ def sim_program_of(
     ways: Sockets | Ways | None = None,
     late: Mapping[int, float] | None = None,
 ) -> SimProgram:
-    """The columns that the core simulates; `depth` messages fit into a FIFO, and `late` ranks begin after so many seconds."""
+    """The columns that the core simulates; `depth` messages fit into a FIFO, `late` has the seconds of ranks."""
     begins = np.zeros(int(code.lane_agent.max(initial=-1)) + 1)
     begins[[*(late or {})]] = [*(late or {}).values()]
     return SimProgram(
