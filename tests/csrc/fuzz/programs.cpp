@@ -46,7 +46,7 @@ Program right_program(Random& random, std::uint32_t ranks) {
       algorithm.collectives[below(random, static_cast<std::uint32_t>(algorithm.collectives.size()))];
   const bool rooted = collective == Collective::broadcast || collective == Collective::reduce ||
                       collective == Collective::gather || collective == Collective::scatter;
-  return algorithm.build(collective, ranks, rooted ? below(random, ranks) : 0, boxes_for(ranks));
+  return algorithm.build({collective, ranks, rooted ? below(random, ranks) : 0, boxes_for(ranks), {}});
 }
 
 /// One number becomes that of another row, its neighbour, or one at which arithmetic turns over.
