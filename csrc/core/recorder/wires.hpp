@@ -8,7 +8,6 @@
 //
 //      |                |       |       |   |   | | | ||||||||||    now
 //
-//
 // Frames are none of its business: the one lock here is taken when a socket opens or closes, and by who samples or
 // reads. What divides a wire's bytes by the time in which it was busy has its rate, whatever the job did meanwhile.
 #pragma once

@@ -3,7 +3,7 @@
     job a may be on 0-1,4-5 or 0-3      every choice of places without a rank of two jobs is a candidate;
     job b may be on 2-3,6-7 or 4-7      its score: how much of what they ask of shared links fits once they are turned
 
-CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24), section 4: the scheduler hands over candidates, each gets its affinity
+CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24): the scheduler hands over candidates, each gets its affinity
 graph and the time shifts found on it, and a score, the mean over the links that jobs share of 1 - excess. Links are
 counted here on which jobs could be in each other's way at all; a placement without any scores 1. A placement whose
 affinity graph has a loop CASSINI refuses; here what its shifts leave over counts. Of equal scores, the first is taken.
