@@ -199,7 +199,7 @@ MEANINGLESS: dict[str, tuple[Callable[[Communicator], Any], str]] = {
     "op of these": (lambda g: g.all_reduce(floats(4), op="bxor"), "bxor of float32 has no meaning"),
     "algorithm": (
         lambda g: g.all_reduce(floats(4), algorithm="rings"),
-        "unknown algorithm rings: available are auto, shared, direct, two_shot, pairwise, ring, dbt, "
+        "unknown algorithm rings: available are auto, shared, in_network, direct, two_shot, pairwise, ring, dbt, "
         "recursive_doubling, rabenseifner, swing, bruck, pat, two_level, hierarchical",
     ),
     "algorithm of this": (

@@ -60,7 +60,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ecmp", action="store_true", help="hash connections over all shortest paths, not just one")
     parser.add_argument("--no-ceilings", action="store_true", help="do not measure the wires first")
-    parser.usage = f"{parser.prog} T [--rate R] [--delay T] [--loss P] [--fault F] ... [-- COMMAND ...]"
+    parser.usage = f"{parser.prog} T [--rate R] [--loss P] [--fault F] ... [-- COMMAND ...]"
     parser.description = (
         "An emulated cluster on this machine: each host of topology T becomes a network namespace, each switch "
         "another, each cable a rate-limited wire. COMMAND is started once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, "

@@ -91,21 +91,16 @@ void add_frame(Bytes& bytes, AggregationFrame::Kind kind, std::span<const std::b
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
-Bytes greeting(std::string_view above = {}) {
+Bytes greeting() {
   Bytes bytes;
-  append(bytes, AggregationHello{.token = kToken,
-                                 .ranks = above.empty() ? 1U : 2U,
-                                 .timeout_ms = 1000,
-                                 .port = 9,
-                                 .above_length = static_cast<std::uint32_t>(above.size())});
-  for (const char letter : above) bytes.push_back(static_cast<std::byte>(letter));
+  append(bytes, AggregationHello{.token = kToken, .timeout_ms = 1000, .port = 9});
   return bytes;
 }
 
 /// Jobs of one worker get as far as jobs can.
 std::vector<Bytes> aggregator_seeds() {
   using Kind = AggregationFrame::Kind;
-  std::vector<Bytes> seeds{greeting(), greeting(), greeting("127.0.0.1:9 2")};
+  std::vector<Bytes> seeds(2, greeting());
   add_frame(seeds[0], Kind::late, Bytes(8));
   add_frame(seeds[0], Kind::leave, {});
   add_frame(seeds[1], Kind::failure, Bytes(sizeof(AggregationFailure) + 5));
@@ -122,8 +117,11 @@ bool take_job(std::span<const std::byte> input) {
   const std::unique_ptr<Switch>& one = Switch::only();
   const Bytes answer = answer_of(one->door(), input);
   if (++number % kEvery == 0) one->require_right_sums();
-  // More than a challenge and a welcome.
-  return answer.size() > sizeof(AggregationChallenge) + sizeof(AggregationFrame) + sizeof(AggregationWelcome);
+  AggregationFrame frame{.kind = AggregationFrame::Kind::failure};
+  if (answer.size() >= sizeof(AggregationChallenge) + sizeof(frame)) {
+    std::memcpy(&frame, answer.data() + sizeof(AggregationChallenge), sizeof(frame));
+  }
+  return frame.kind == AggregationFrame::Kind::welcome;
 }
 
 void end_of_jobs() {

@@ -13,12 +13,12 @@ import argparse
 import os
 from collections.abc import Iterator
 
-from syntony import _core
 from syntony.benchmarks.bench.contenders import Syntony
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
+from syntony.collectives.tuner.settings import self_sufficient
 
 LEAST = 0.9
 """Of the best one's speed."""
@@ -42,7 +42,7 @@ def _of(ranks: int, choice: sweep.Choice) -> Part:
 
 
 def _rows(ranks: int, collective: str, choice: sweep.Choice) -> Iterator[Row]:
-    names = _core.algorithm_names(collective)
+    names = self_sufficient(collective)
 
     def contenders(exchange: Exchange) -> list[Syntony]:
         communicator = create_communicator(exchange, sweep.SILENCE)

@@ -174,7 +174,7 @@ def _group(raw: dict[str, Any]) -> GroupRecord:
         unrecorded=raw["unrecorded"],
         failure=raw["failure"],
         clock_offset=raw["clock_offset"] / 1e9,
-        wires=tuple(_wire(wire) for wire in raw["wires"]),
+        wires=tuple(_wire(wire) for wire in raw.get("wires", ())),
     )
 
 

@@ -148,9 +148,7 @@ def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, 
             return AUTO
         # Excluded are most often those for hosts: ours for the same ranks without regard to hosts is the next best.
         other, _ = _core.automatic_choice(collective, size, every_rank_alone)
-        names = [
-            name for name in settings.algorithms()[collective] if name != "in_network"
-        ]  # no group has it by itself
+        names = settings.self_sufficient(collective)
         order = [other, *(name for name in _SUBSTITUTES if name in names), *names]
         return next(name for name in order if name not in rule.excluded)
 

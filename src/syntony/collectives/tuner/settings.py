@@ -54,6 +54,11 @@ def algorithms() -> dict[str, tuple[str, ...]]:
     return {collective: tuple(_core.algorithm_names(collective)) for collective in collectives}
 
 
+def self_sufficient(collective: str) -> list[str]:
+    """Those of them that need nothing but the group: no aggregator."""
+    return [name for name in algorithms()[collective] if name != "in_network"]
+
+
 def read(environment: Mapping[str, str]) -> Settings:
     """Raises UserError that names the variable, or the file, and the place in it."""
     mode, schedules, rules, said = "cache", {}, {}, []

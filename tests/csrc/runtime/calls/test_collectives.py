@@ -232,7 +232,7 @@ def test_unmeant_reductions_are_refused() -> None:
             group.run("broadcast", "uint8", [16], {0: data}, {0: data}, root=2)
         with pytest.raises(ValueError, match=r"takes 2 blocks, not 1"):
             group.run("all_gather", "uint8", [16], {0: data}, {0: data})
-        with pytest.raises(ValueError, match=r"unknown algorithm rong: available are auto, shared, direct"):
+        with pytest.raises(ValueError, match=r"unknown algorithm rong: available are auto, shared, in_network, direct"):
             group.run("all_reduce", "uint8", [16], {0: data}, {0: data}, algorithm="rong")
         group.barrier()  # the group goes on
         group.shutdown()
