@@ -1,0 +1,260 @@
+// Whole groups of more ranks than a machine runs processes: each rank believes to be on a host of its own, and is a
+// thread while its group forms; some processes share them, so that no process runs out of descriptors. All else is
+// real: TCP over loopback, the runtime as it is.
+//
+//      crowd RANKS PROCESSES
+//
+//      shared memory: barrier, blobs      process 0: ranks 0, 1, 2, ..     one progress engine
+//                                         process 1: ranks k, k+1, ..      one progress engine
+//                                         process P: the last rank, alone: it is killed
+//
+// They form a group, sum a number, start another sum; then the last rank is killed. Says how long each took, at the
+// slowest rank, and what a rank holds. Returns 1 where a result or a sentence is wrong, or a rank names no culprit.
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/group/communicator.hpp"
+#include "core/process/host.hpp"
+#include "core/progress/progress_engine.hpp"
+
+namespace {
+
+using syntony::Block;
+using syntony::Call;
+using syntony::Collective;
+using syntony::Communicator;
+using syntony::Error;
+using syntony::ProgressEngine;
+using syntony::Work;
+
+void require(bool truth, const std::string& what) {
+  if (truth) return;
+  std::fprintf(stderr, "wrong: %s\n", what.c_str());
+  std::_Exit(1);
+}
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// What the processes share: made before they are.
+class Shared {
+ public:
+  static constexpr std::size_t kRounds = 16;
+
+  static Shared* make(std::uint32_t ranks, std::uint32_t processes) {
+    const std::size_t bytes = sizeof(Shared) + ranks * kRounds * sizeof(Place) + kRounds * ranks * kRoom;
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(memory != MAP_FAILED, "no shared memory");
+    return new (memory) Shared(ranks, processes, static_cast<std::byte*>(memory), bytes);
+  }
+
+  void bring(std::size_t round, std::uint32_t rank, const std::string& blob) {
+    const std::uint64_t place = filled_.fetch_add(blob.size());
+    require(round < kRounds && place + blob.size() <= bytes_, "more is said than there is room for");
+    std::memcpy(base_ + place, blob.data(), blob.size());
+    places_[round * ranks_ + rank] = {place, blob.size()};
+  }
+  [[nodiscard]] std::string said(std::size_t round, std::uint32_t rank) const {
+    const Place& place = places_[round * ranks_ + rank];
+    return {reinterpret_cast<const char*>(base_) + place.begin, place.size};
+  }
+  void meet() { pthread_barrier_wait(&ranks_meet_); }
+  void processes_meet() { pthread_barrier_wait(&processes_meet_); }
+
+  std::atomic<std::int64_t> killed{0};
+  std::atomic<std::int64_t> last_heard{0};  // of the survivors
+
+  template <typename Number>
+  static void raise(std::atomic<Number>& most, Number value) {
+    Number old = most.load();
+    while (old < value && !most.compare_exchange_weak(old, value)) {
+    }
+  }
+
+ private:
+  static constexpr std::size_t kRoom = 1024;
+  struct Place {
+    std::uint64_t begin, size;
+  };
+
+  Shared(std::uint32_t ranks, std::uint32_t processes, std::byte* base, std::size_t bytes)
+      : ranks_(ranks), base_(base), bytes_(bytes), places_(reinterpret_cast<Place*>(base + sizeof(Shared))) {
+    filled_ = sizeof(Shared) + ranks * kRounds * sizeof(Place);
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&ranks_meet_, &shared, ranks);
+    pthread_barrier_init(&processes_meet_, &shared, processes);
+  }
+
+  std::uint32_t ranks_;
+  std::byte* base_;
+  std::size_t bytes_;
+  Place* places_;
+  std::atomic<std::uint64_t> filled_{0};
+  pthread_barrier_t ranks_meet_{}, processes_meet_{};
+};
+
+class CrowdBootstrap final : public syntony::Bootstrap {
+ public:
+  CrowdBootstrap(Shared& shared, std::uint32_t rank, std::uint32_t size) : shared_(shared), rank_(rank), size_(size) {}
+  [[nodiscard]] std::uint32_t rank() const override { return rank_; }
+  [[nodiscard]] std::uint32_t size() const override { return size_; }
+  std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
+    shared_.bring(round_, rank_, name == "introduce" ? on_its_host(blob) : blob);
+    shared_.meet();
+    std::vector<std::string> all;
+    all.reserve(size_);
+    for (std::uint32_t rank = 0; rank < size_; ++rank) all.push_back(shared_.said(round_, rank));
+    ++round_;
+    return all;
+  }
+
+ private:
+  /// An introduction's fields are lengths, ':', bytes; this host's key becomes that of the rank's own host.
+  [[nodiscard]] std::string on_its_host(std::string blob) const {
+    const auto field = [](const std::string& text) { return std::to_string(text.size()) + ":" + text; };
+    const std::string key = syntony::host_key();
+    const std::size_t place = blob.find(field(key));
+    require(place != std::string::npos, "an introduction has no key of a host");
+    return blob.replace(place, field(key).size(), field(key + " " + std::to_string(rank_)));
+  }
+
+  Shared& shared_;
+  std::uint32_t rank_, size_;
+  std::size_t round_ = 0;
+};
+
+struct One {
+  std::unique_ptr<Communicator> group;
+  std::int64_t data = 0;
+  std::shared_ptr<Work> work;
+};
+
+Call sum(std::int64_t& data) {
+  Call call;
+  call.collective = Collective::all_reduce;
+  call.dtype = syntony::DType::int64;
+  auto* place = reinterpret_cast<std::byte*>(&data);
+  call.blocks = {Block{.input = place, .output = place, .elements = 1}};
+  call.options.async = true;
+  return call;
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+double seconds(std::int64_t microseconds) { return static_cast<double>(microseconds) / 1e6; }
+
+/// The ranks [first, last) of one process.
+void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t size) {
+  const bool tells = first == 0;
+  const std::uint32_t doomed = size - 1;
+  const auto engine = std::make_shared<ProgressEngine>();
+  std::vector<One> ranks(last - first);
+  const std::size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  shared.processes_meet();
+  const std::int64_t begin = now();
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = first; rank < last; ++rank) {
+    threads.emplace_back([&, rank] {
+      CrowdBootstrap bootstrap(shared, rank, size);
+      ranks[rank - first].group = std::make_unique<Communicator>(engine, bootstrap);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  shared.processes_meet();
+  if (tells) std::printf("formed in %.3f s\n", seconds(now() - begin));
+  const auto used = [&] { return (mallinfo2().uordblks + mallinfo2().hblkhd - before) / ranks.size(); };
+  const std::size_t formed = used();
+  if (tells) std::printf("a rank holds %zu bytes (%zu per peer)\n", formed, formed / size);
+  const std::int64_t called = now();
+  for (One& one : ranks) {
+    one.data = one.group->rank();
+    one.work = one.group->run(sum(one.data));
+  }
+  for (One& one : ranks) one.work->wait();
+  for (One& one : ranks) require(one.data == std::int64_t{size} * (size - 1) / 2, "a sum");
+  shared.processes_meet();
+  if (tells) {
+    std::printf("a first sum in %.3f s\n", seconds(now() - called));
+    std::printf("a rank holds %zu bytes, %zu descriptors\n", used(), open_descriptors() / ranks.size());
+    std::fflush(stdout);
+  }
+  shared.processes_meet();
+  if (first == doomed) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the others wait for it
+    shared.killed = now();
+    std::raise(SIGKILL);
+  }
+  for (One& one : ranks) one.work = one.group->run(sum(one.data));
+  for (One& one : ranks) {
+    try {
+      one.work->wait();
+      require(false, "a sum without the rank that died");
+    } catch (const Error& error) {
+      require(error.kind() == Error::Kind::dead && error.ranks() == std::vector<int>{static_cast<int>(doomed)},
+              std::string("a survivor says: ") + error.what());
+    }
+  }
+  Shared::raise(shared.last_heard, now());
+  std::fflush(stdout);
+  std::_Exit(0);  // saying goodbye is another test's
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: crowd RANKS PROCESSES\n");
+    return 2;
+  }
+  const auto size = static_cast<std::uint32_t>(std::atoi(argv[1]));
+  const auto processes = static_cast<std::uint32_t>(std::atoi(argv[2]));
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  Shared* shared = Shared::make(size, processes + 1);
+  std::vector<pid_t> children;
+  for (std::uint32_t process = 0; process <= processes; ++process) {
+    const std::uint32_t first = process * (size - 1) / processes;
+    const std::uint32_t last = process == processes ? size : (process + 1) * (size - 1) / processes;
+    const pid_t child = fork();
+    if (child == 0) run(*shared, process == processes ? size - 1 : first, last, size);
+    children.push_back(child);
+  }
+  bool fine = true;
+  for (std::uint32_t process = 0; process <= processes; ++process) {
+    int status = 0;
+    waitpid(children[process], &status, 0);
+    fine &= process == processes ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  if (!fine) return 1;
+  std::printf("all survivors have named the dead rank after %.3f s\n", seconds(shared->last_heard - shared->killed));
+  return 0;
+}
