@@ -93,6 +93,8 @@ class Transport {
   virtual ~Transport() = default;
   [[nodiscard]] virtual Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) = 0;
   [[nodiscard]] virtual Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) = 0;
+  /// False: nothing can have come from `peer` yet, and to ask for a receiver would only take memory for one.
+  [[nodiscard]] virtual bool heard_from(std::uint32_t /*peer*/) const { return true; }
   /// Moves what can be moved now (system calls included). True when anything moved. Throws Error(dead) naming the rank.
   virtual bool progress() = 0;
   /// Something was committed or released that only progress() or wake() will hand to the peers.

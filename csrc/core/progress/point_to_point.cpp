@@ -68,7 +68,7 @@ void PointToPoint::receive(PostedReceive receive) {
 bool PointToPoint::step() {
   bool moved = false;
   if (pending_sends_ > 0) {
-    for (std::deque<OutgoingMessage>& queue : outgoing_) moved |= push(queue);
+    for (std::list<OutgoingMessage>& queue : outgoing_) moved |= push(queue);
   }
   // With nothing posted, frames stay in their slots, unless we send: then a peer may be waiting for us to make room.
   if (busy()) {
@@ -77,7 +77,7 @@ bool PointToPoint::step() {
   return moved;
 }
 
-bool PointToPoint::push(std::deque<OutgoingMessage>& queue) {
+bool PointToPoint::push(std::list<OutgoingMessage>& queue) {
   bool moved = false;
   while (!queue.empty()) {
     OutgoingMessage& message = queue.front();
@@ -108,7 +108,7 @@ bool PointToPoint::push(std::deque<OutgoingMessage>& queue) {
 }
 
 bool PointToPoint::pull(std::uint32_t peer) {
-  if (transports_[peer] == nullptr) return false;
+  if (transports_[peer] == nullptr || !transports_[peer]->heard_from(peer)) return false;
   Receiver& receiver = transports_[peer]->receiver(peer, kChannel, window_);
   bool moved = false;
   while (const FrameHeader* header = receiver.front()) {
@@ -223,7 +223,7 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
                                                         guilty)));
     receive = receives_.erase(receive);
   }
-  for (const std::deque<OutgoingMessage>& queue : outgoing_) {
+  for (const std::list<OutgoingMessage>& queue : outgoing_) {
     if (queue.empty() || now < queue.front().lifetime.deadline) continue;
     return "send timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(queue.front().destination) +
            " does not receive (tag " + std::to_string(queue.front().tag) + ", " + std::to_string(queue.front().sent) +
@@ -240,7 +240,7 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
 }
 
 void PointToPoint::fail(const std::exception_ptr& error) {
-  for (std::deque<OutgoingMessage>& queue : outgoing_) {
+  for (std::list<OutgoingMessage>& queue : outgoing_) {
     for (const OutgoingMessage& message : queue) message.work->finish(error);
     queue.clear();
   }

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -79,7 +78,7 @@ class PointToPoint {
     [[nodiscard]] bool complete() const { return received == total && next_slice > 0; }
   };
 
-  bool push(std::deque<OutgoingMessage>& queue);
+  bool push(std::list<OutgoingMessage>& queue);
   bool pull(std::uint32_t peer);
   void take(std::uint32_t peer, const FrameHeader& header, const std::byte* payload);
   void begin(std::uint32_t peer, const FrameHeader& header);
@@ -93,10 +92,10 @@ class PointToPoint {
   std::uint32_t slot_bytes_;
   FrameHeader header_;
   std::span<SentBytes> sent_;
-  std::vector<std::deque<OutgoingMessage>> outgoing_;  // by peer
-  std::vector<std::list<IncomingMessage>> incoming_;   // by peer, oldest first; the last may be incomplete
-  std::vector<std::uint64_t> next_message_;            // by peer: number of the next message we send
-  std::list<PostedReceive> receives_;                  // unmatched, in the order posted
+  std::vector<std::list<OutgoingMessage>> outgoing_;  // by peer
+  std::vector<std::list<IncomingMessage>> incoming_;  // by peer, oldest first; the last may be incomplete
+  std::vector<std::uint64_t> next_message_;           // by peer: number of the next message we send
+  std::list<PostedReceive> receives_;                 // unmatched, in the order posted
   std::size_t pending_sends_ = 0;
   std::size_t claimed_ = 0;
 };

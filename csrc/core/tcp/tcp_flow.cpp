@@ -27,6 +27,7 @@ iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::
 void TcpFlow::open(UniqueFd socket, Wires::Watched watched) {
   socket_ = std::move(socket);
   watched_ = std::move(watched);
+  aside_ = std::make_unique<Aside>();
   readable_ = writable_ = true;
 }
 
@@ -116,8 +117,8 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
   std::array<iovec, 2> pieces;
   std::size_t count = 0;
   if (!remaining_.empty()) pieces[count++] = piece(remaining_.data(), remaining_.size());
-  pieces[count++] = piece(aside_.data() + end_, aside_.size() - end_);
-  const std::size_t room = remaining_.size() + aside_.size() - end_;
+  pieces[count++] = piece(aside_->data() + end_, aside_->size() - end_);
+  const std::size_t room = remaining_.size() + aside_->size() - end_;
   ssize_t n = 0;
   do {
     n = readv(socket_.get(), pieces.data(), static_cast<int>(count));
@@ -161,7 +162,7 @@ void TcpFlow::await_payload() {
 
 bool TcpFlow::parse(FrameSink& sink) {
   while (remaining_.empty() && end_ - begin_ >= sizeof(FramePrefix)) {
-    std::memcpy(&current_, aside_.data() + begin_, sizeof(current_));
+    std::memcpy(&current_, aside_->data() + begin_, sizeof(current_));
     if (current_.kind == FramePrefix::kCredit) {
       if (!sink.credited(current_)) return false;
       begin_ += sizeof(FramePrefix);
@@ -170,18 +171,18 @@ bool TcpFlow::parse(FrameSink& sink) {
     FrameHeader header;
     if (current_.kind != FramePrefix::kData) return false;
     if (end_ - begin_ < sizeof(FramePrefix) + sizeof(header)) break;
-    std::memcpy(&header, aside_.data() + begin_ + sizeof(FramePrefix), sizeof(header));
+    std::memcpy(&header, aside_->data() + begin_ + sizeof(FramePrefix), sizeof(header));
     begin_ += sizeof(FramePrefix) + sizeof(header);
     std::byte* const slot = sink.place(current_, header);
     if (slot == nullptr) return false;
     const std::size_t here = std::min<std::size_t>(header.length, end_ - begin_);
-    std::memcpy(slot, aside_.data() + begin_, here);
+    std::memcpy(slot, aside_->data() + begin_, here);
     begin_ += here;
     remaining_ = {slot + here, header.length - here};
     if (remaining_.empty()) sink.arrived(current_);
   }
   // What is left is less than one head: to the front with it.
-  std::memmove(aside_.data(), aside_.data() + begin_, end_ - begin_);
+  std::memmove(aside_->data(), aside_->data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
   return true;

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -93,7 +94,8 @@ class TcpFlow {
   std::uint64_t turn_ = 0;           // of the frame that was begun last
   std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
 
-  std::array<std::byte, 4096> aside_{};  // unparsed bytes: [begin_, end_)
+  using Aside = std::array<std::byte, 4096>;
+  std::unique_ptr<Aside> aside_;  // from open() on; unparsed bytes: [begin_, end_)
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   FramePrefix current_;             // of the frame being read

@@ -38,6 +38,7 @@ class TcpTransport final : public Transport {
   /// the shape has not.
   [[nodiscard]] Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
   [[nodiscard]] Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
+  [[nodiscard]] bool heard_from(std::uint32_t peer) const override { return link_of_rank_.at(peer) < kStranger; }
   bool progress() override;
   /// Hands to the kernel what was committed or released; it wakes the peers. Faults wait for progress().
   void wake() override;
