@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -14,6 +13,7 @@
 
 #include "core/group/agreement.hpp"
 #include "core/one_host/shared_rounds.hpp"
+#include "core/process/host.hpp"
 #include "core/process/log.hpp"
 #include "core/process/usable_cpus.hpp"
 #include "core/recorder/recorder.hpp"
@@ -115,12 +115,6 @@ std::string wanted_transport() {
   if (wanted == "tcp" || wanted == "ucx" || wanted == "auto") return wanted;
   throw Error(Error::Kind::invalid,
               "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, auto");
-}
-
-/// Whether this host has a NIC that others' memory is reached by: InfiniBand, RoCE.
-bool has_rdma() {
-  std::error_code none;
-  return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "core/error.hpp"
 
@@ -36,6 +38,11 @@ std::string host_key() {
   }
   return first_line("/proc/sys/kernel/random/boot_id") + "/" + namespace_id("/proc/self/ns/pid") + "/" +
          namespace_id("/proc/self/ns/net") + "/" + std::to_string(geteuid());
+}
+
+bool has_rdma() {
+  std::error_code none;
+  return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
 }
 
 std::string host_name() {

@@ -15,6 +15,9 @@ namespace syntony {
 /// A readable name for messages.
 [[nodiscard]] std::string host_name();
 
+/// Whether this host has a NIC that others' memory is reached by: InfiniBand, RoCE.
+[[nodiscard]] bool has_rdma();
+
 /// 128 bits from the kernel.
 using Token = std::array<std::uint64_t, 2>;
 [[nodiscard]] Token random_token();

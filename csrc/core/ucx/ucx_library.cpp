@@ -39,11 +39,13 @@ UcxLibrary load() {
   }
   find(library, "ucp_get_version_string", ucx.get_version_string);
   find(library, "ucp_config_read", ucx.config_read);
+  find(library, "ucp_config_modify", ucx.config_modify);
   find(library, "ucp_config_release", ucx.config_release);
   find(library, "ucp_init_version", ucx.init_version);
   find(library, "ucp_cleanup", ucx.cleanup);
   find(library, "ucp_worker_create", ucx.worker_create);
   find(library, "ucp_worker_destroy", ucx.worker_destroy);
+  find(library, "ucp_worker_query", ucx.worker_query);
   find(library, "ucp_worker_get_address", ucx.worker_get_address);
   find(library, "ucp_worker_release_address", ucx.worker_release_address);
   find(library, "ucp_worker_get_efd", ucx.worker_get_efd);

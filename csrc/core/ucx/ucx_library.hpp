@@ -11,11 +11,13 @@ struct UcxLibrary {
   decltype(&ucp_get_version) get_version = nullptr;
   decltype(&ucp_get_version_string) get_version_string = nullptr;
   decltype(&ucp_config_read) config_read = nullptr;
+  decltype(&ucp_config_modify) config_modify = nullptr;
   decltype(&ucp_config_release) config_release = nullptr;
   decltype(&ucp_init_version) init_version = nullptr;
   decltype(&ucp_cleanup) cleanup = nullptr;
   decltype(&ucp_worker_create) worker_create = nullptr;
   decltype(&ucp_worker_destroy) worker_destroy = nullptr;
+  decltype(&ucp_worker_query) worker_query = nullptr;
   decltype(&ucp_worker_get_address) worker_get_address = nullptr;
   decltype(&ucp_worker_release_address) worker_release_address = nullptr;
   decltype(&ucp_worker_get_efd) worker_get_efd = nullptr;

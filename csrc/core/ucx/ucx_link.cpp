@@ -73,14 +73,19 @@ void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
     done.link->sent(done, status);
   };
   params.user_data = &parcel;
-  quiet_ = 0;
+  quiet_since_ = {};
   ++sending_;
   ++unflushed_;
   sending_frames_ += data ? 1 : 0;
   unflushed_frames_ += data ? 1 : 0;
-  const ucs_status_ptr_t request =
-      worker_.library().am_send_nbx(to, UcxTransport::kMessage, &parcel.message, parcel.message.bytes(), payload,
-                                    data ? parcel.message.header.length : 0, &params);
+  std::size_t header_bytes = parcel.message.bytes();
+  std::size_t length = data ? parcel.message.header.length : 0;
+  if (length <= worker_.longest_short()) {
+    if (payload != nullptr) std::memcpy(parcel.payload.data(), payload, length);
+    header_bytes += std::exchange(length, 0);
+  }
+  const ucs_status_ptr_t request = worker_.library().am_send_nbx(to, UcxTransport::kMessage, &parcel.message,
+                                                                 header_bytes, payload, length, &params);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) sent(parcel, UCS_PTR_STATUS(request));
 }
 
@@ -112,11 +117,14 @@ bool UcxLink::pay(std::uint64_t least) {
 
 // UCX calls a message sent that it has only copied, and may still hold it for a wire that is full. A flush says when it
 // does not, but costs a round trip.
-void UcxLink::rest() {
-  constexpr unsigned kShort = 16, kLong = 64;  // turns
-  ++quiet_;
-  if (quiet_ > kShort && owes_credits()) pay(1);
-  if (quiet_ < kLong || unflushed_ == 0 || sending_ > 0 || flushing_ || endpoint_ == nullptr) return;
+bool UcxLink::rest() {
+  constexpr std::chrono::microseconds kShort{30}, kLong{300};
+  if (!owes_credits() && unflushed_ == 0) return false;
+  const Clock::time_point now = Clock::now();
+  if (quiet_since_ == Clock::time_point{}) quiet_since_ = now;
+  const Clock::duration quiet = now - quiet_since_;
+  if (quiet > kShort && owes_credits()) return pay(1);
+  if (quiet < kLong || unflushed_ == 0 || sending_ > 0 || flushing_ || endpoint_ == nullptr) return false;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = [](void* request, ucs_status_t status, void* user_data) {
@@ -134,13 +142,14 @@ void UcxLink::rest() {
     if (failure_ == UCS_OK) failure_ = UCS_PTR_STATUS(request);
   }
   flushing_ = request != nullptr && !UCS_PTR_IS_ERR(request);
+  return true;
 }
 
 bool UcxLink::unsent() const { return !lost() && (owes_credits() || sending_ > 0 || unflushed_ > 0 || flushing_); }
 
 // ---- receiving
 
-void UcxLink::take(const MessageHeader& message, void* data, std::size_t bytes, bool rendezvous) {
+void UcxLink::take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous) {
   if (lost()) return;
   if (message.prefix.kind == FramePrefix::kCredit) {
     if (!credited(message.prefix)) refuse();
@@ -164,7 +173,7 @@ void UcxLink::take(const MessageHeader& message, void* data, std::size_t bytes, 
   }
 }
 
-void UcxLink::fetch(const MessageHeader& message, std::byte* slot, void* data) {
+void UcxLink::fetch(const MessageHeader& message, std::byte* slot, const void* data) {
   Parcel& coming = parcel(message.prefix);
   std::size_t length = 0;
   ucp_request_param_t params{};
@@ -176,8 +185,8 @@ void UcxLink::fetch(const MessageHeader& message, std::byte* slot, void* data) {
   };
   params.user_data = &coming;
   params.recv_info.length = &length;
-  const ucs_status_ptr_t request =
-      worker_.library().am_recv_data_nbx(worker_.handle(), data, slot, message.header.length, &params);
+  const ucs_status_ptr_t request = worker_.library().am_recv_data_nbx(worker_.handle(), const_cast<void*>(data), slot,
+                                                                      message.header.length, &params);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) fetched(coming, UCS_PTR_STATUS(request));
 }
 

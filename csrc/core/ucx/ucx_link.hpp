@@ -1,7 +1,8 @@
 // A FrameLink over UCX: one endpoint, made when there is something to send, and what is under way on it.
 //
 //      post()        active message [MessageHeader | payload]    from the slot, which is held until UCX lets go of it
-//                    short ones come with their message; of long ones the receiver fetches the payload (rendezvous)
+//                    the shortest are part of their header, short ones come with it, and of long ones the receiver
+//                    fetches the payload (rendezvous)
 //      the other     looks at the header first, and has the payload put where it belongs: into its slot
 //      write()       active message [MessageHeader, of a credit]  unless the credit goes along with the next frame the
 //                    other way, which it does where both send by turns
@@ -10,6 +11,8 @@
 // never taken for delivered. It counts only for what is still to be done before the group may rest (unsent()).
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,15 +33,15 @@ class UcxLink final : public FrameLink {
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
 
   /// A message of this rank's, from inside UcxWorker::progress(). Of a rendezvous, `data` is UCX's word for it.
-  void take(const MessageHeader& message, void* data, std::size_t bytes, bool rendezvous);
+  void take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous);
   /// Whether a message may be of this rank.
   [[nodiscard]] bool sent(const MessageHeader& message) const { return message.mark == their_mark_; }
 
   /// Sends the credits for which somebody may wait. True when anything moved.
   bool write();
   /// Once per turn: sends what is owed, and sees to it that UCX passes on what it has, once that has waited for a
-  /// while.
-  void rest();
+  /// while. True when it has sent something.
+  bool rest();
   /// Notices the end of the connection.
   void settle();
   /// Something has not left this process, or its receiver has yet to fetch it.
@@ -47,9 +50,12 @@ class UcxLink final : public FrameLink {
   [[nodiscard]] bool closed();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   /// A message under way in one direction or the other; UCX reads its header until it is done.
   struct Parcel {
     MessageHeader message;
+    std::array<std::byte, UcxWorker::kShort> payload{};  // a short one, which UCX sends as part of the header
     UcxLink* link = nullptr;
   };
 
@@ -57,7 +63,7 @@ class UcxLink final : public FrameLink {
   [[nodiscard]] Parcel& parcel(const FramePrefix& prefix);
   void send(ucp_ep_h to, Parcel& parcel, const std::byte* payload);
   void sent(Parcel& parcel, ucs_status_t status);
-  void fetch(const MessageHeader& message, std::byte* slot, void* data);
+  void fetch(const MessageHeader& message, std::byte* slot, const void* data);
   void fetched(Parcel& parcel, ucs_status_t status);
   bool pay(std::uint64_t least);
   void close();
@@ -77,7 +83,7 @@ class UcxLink final : public FrameLink {
   std::size_t unflushed_ = 0;  // messages since the last flush began
   std::size_t unflushed_frames_ = 0;
   bool flushing_ = false;
-  unsigned quiet_ = 0;  // turns since the last message
+  Clock::time_point quiet_since_{};  // of the first turn after the last message; none before
 };
 
 }  // namespace syntony

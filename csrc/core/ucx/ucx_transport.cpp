@@ -1,12 +1,14 @@
 #include "core/ucx/ucx_transport.hpp"
 
 #include <poll.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/process/host.hpp"
 #include "core/process/log.hpp"
 
 namespace syntony {
@@ -19,7 +21,10 @@ UcxTransport::UcxTransport(const StreamShape& shape, const GroupIdentity& identi
       identity_(identity),
       addresses_(identity.ranks),
       link_of_rank_(identity.ranks),
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
       worker_(std::move(worker)) {
+  if (!timer_) throw Error(Error::Kind::system, system_sentence("cannot create a timer"));
+  descriptors_ = {worker_->descriptor(), timer_.get()};
   for (const std::uint32_t rank : remote) addresses_.at(rank) = addresses[rank];
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
@@ -70,16 +75,21 @@ Receiver& UcxTransport::receiver(std::uint32_t peer, std::uint32_t channel, std:
   return link_to(peer).receiver({channel, window});
 }
 
-void UcxTransport::take(const void* header, std::size_t header_bytes, void* data, std::size_t bytes, bool rendezvous) {
+void UcxTransport::take(const void* header, std::size_t header_bytes, const void* data, std::size_t bytes,
+                        bool rendezvous) {
   MessageHeader message;
   const bool long_enough = header_bytes >= kCreditBytes;
   if (long_enough) std::memcpy(&message, header, std::min(header_bytes, sizeof(message)));
   try {
-    if (!long_enough || header_bytes != message.bytes() || message.to != identity_.rank || !remote(message.from) ||
+    if (!long_enough || header_bytes < message.bytes() || message.to != identity_.rank || !remote(message.from) ||
         !link_to(message.from).sent(message)) {
       if (std::exchange(strangers_, true)) return;
       log(LogLevel::warn, [] { return std::string("ucx: a message came that is not this group's, and was dropped"); });
       return;
+    }
+    if (bytes == 0) {  // a short payload is part of the header
+      data = static_cast<const std::byte*>(header) + message.bytes();
+      bytes = header_bytes - message.bytes();
     }
     link_to(message.from).take(message, data, bytes, rendezvous);
   } catch (...) {
@@ -94,7 +104,8 @@ bool UcxTransport::progress() {
   for (UcxLink* link : links_) {
     link->settle();
     moved |= link->write();
-    link->rest();
+    const bool sent = link->rest();
+    moved |= sent && asleep_;  // what was armed is not any more
   }
   for (UcxLink* link : links_) {
     if (std::optional<Error> fault = link->take_fault()) throw *std::move(fault);
@@ -125,10 +136,17 @@ bool UcxTransport::drain(std::chrono::milliseconds timeout) {
   }
 }
 
-// What is there already is taken before sleep, and progress() then says that something has moved.
+// What is there already is taken before sleep, and progress() then says that something has moved. UCX also refuses to
+// arm where nothing moves: a peer was interrupted halfway through a message, or its memory is full, and no event tells
+// when that is over. Then the sleep is a short one.
 void UcxTransport::sleeping(bool asleep) {
-  if (!asleep) return;
-  for (int turn = 0; turn < 8 && !worker_->arm(); ++turn) moved_ |= worker_->progress();
+  asleep_ = asleep;
+  if (!asleep || worker_->arm()) return;
+  moved_ = worker_->progress();
+  if (moved_) return;
+  constexpr long kShortNap = 50'000;  // ns
+  const itimerspec nap{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kShortNap}};
+  ::timerfd_settime(timer_.get(), 0, &nap, nullptr);
 }
 
 }  // namespace syntony

@@ -7,6 +7,7 @@
 // error handling (mode PEER) ends what can no longer be sent. progress() throws as TcpTransport's does.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/process/unique_fd.hpp"
 #include "core/transport.hpp"
 #include "core/ucx/ucx_link.hpp"
 #include "core/ucx/ucx_worker.hpp"
@@ -39,19 +41,22 @@ class UcxTransport final : public Transport {
   bool drain(std::chrono::milliseconds timeout) override;
   void wake() override;
   void sleeping(bool asleep) override;
-  [[nodiscard]] std::span<const int> descriptors() const override { return {&worker_->descriptor(), 1}; }
+  [[nodiscard]] std::span<const int> descriptors() const override { return descriptors_; }
 
  private:
   [[nodiscard]] UcxLink& link_to(std::uint32_t peer);
   [[nodiscard]] bool remote(std::uint32_t peer) const;
-  void take(const void* header, std::size_t header_bytes, void* data, std::size_t bytes, bool rendezvous);
+  void take(const void* header, std::size_t header_bytes, const void* data, std::size_t bytes, bool rendezvous);
 
   StreamShape shape_;
   GroupIdentity identity_;
   std::vector<std::string> addresses_;  // by rank; empty where this transport does not lead
   std::vector<std::unique_ptr<UcxLink>> link_of_rank_;
   std::vector<UcxLink*> links_;
-  std::exception_ptr caught_;          // what must not be thrown through UCX
+  std::exception_ptr caught_;  // what must not be thrown through UCX
+  UniqueFd timer_;             // ends a short nap
+  std::array<int, 2> descriptors_{};
+  bool asleep_ = false;
   bool moved_ = false;                 // before sleep
   bool strangers_ = false;             // messages that are not this group's have come
   std::shared_ptr<UcxWorker> worker_;  // goes before the links, whose memory it uses

@@ -1,15 +1,22 @@
 #include "core/ucx/ucx_worker.hpp"
 
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
 #include "core/error.hpp"
+#include "core/frames/message_wire.hpp"
+#include "core/process/host.hpp"
 #include "core/ucx/ucx_transport.hpp"
 
 namespace syntony {
 
 std::shared_ptr<Port> open_ucx_port() { return std::make_shared<UcxWorker>(); }
 
-UcxWorker::UcxWorker() : ucx_(UcxLibrary::get()) {
+UcxWorker::UcxWorker(const UcxLibrary& ucx) : ucx_(ucx) {
   ucp_config_t* config = nullptr;
   require(ucx_.config_read(nullptr, nullptr, &config), "read its configuration");
+  suit_to_sockets(*config);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -25,12 +32,36 @@ UcxWorker::UcxWorker() : ucx_(UcxLibrary::get()) {
   }
 }
 
+// Over sockets a rendezvous is two more messages that somebody waits for, and its payload is copied out of a buffer of
+// UCX's like any other: a slot had better come at once, as one message, in one system call. What the user has set
+// stays.
+void UcxWorker::suit_to_sockets(ucp_config_t& config) const {
+  const char* const chosen = std::getenv("UCX_TLS");
+  const std::string_view transports = chosen == nullptr ? "all" : chosen;
+  if (has_rdma() || (transports.find("all") == transports.npos && transports.find("tcp") == transports.npos)) return;
+  struct Setting {
+    const char* variable;
+    const char* name;
+    const char* value;
+  };
+  for (const Setting& setting :
+       {Setting{"UCX_RNDV_THRESH", "RNDV_THRESH", "256k"}, Setting{"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "264k"}}) {
+    if (std::getenv(setting.variable) == nullptr) ucx_.config_modify(&config, setting.name, setting.value);
+  }
+}
+
 void UcxWorker::open_worker() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   require(ucx_.worker_create(context_, &params, &worker_), "make a worker");
   require(ucx_.worker_get_efd(worker_, &descriptor_), "tell by a descriptor that something has come");
+  ucp_worker_attr_t limits{};
+  limits.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+  require(ucx_.worker_query(worker_, &limits), "tell how long a header may be");
+  if (limits.max_am_header > sizeof(MessageHeader)) {
+    longest_short_ = std::min(kShort, limits.max_am_header - sizeof(MessageHeader));
+  }
   ucp_address_t* address = nullptr;
   std::size_t bytes = 0;
   require(ucx_.worker_get_address(worker_, &address, &bytes), "tell its address");
@@ -58,12 +89,7 @@ std::unique_ptr<Transport> UcxWorker::connect(const StreamShape& shape, const Gr
   return std::make_unique<UcxTransport>(shape, identity, shared_from_this(), remote, addresses);
 }
 
-bool UcxWorker::progress() {
-  constexpr unsigned kMost = 16;  // other groups want their turn
-  unsigned turns = 0;
-  while (turns < kMost && ucx_.worker_progress(worker_) != 0) ++turns;
-  return turns > 0;
-}
+bool UcxWorker::progress() { return ucx_.worker_progress(worker_) != 0; }
 
 bool UcxWorker::arm() { return ucx_.worker_arm(worker_) == UCS_OK; }
 

@@ -2,6 +2,7 @@
 // time: whoever owns progress, or makes or takes down the group.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,8 +14,10 @@ namespace syntony {
 
 class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWorker> {
  public:
+  static constexpr std::size_t kShort = 512;  // bytes of payload that are worth copying behind their header
+
   /// Throws Error(system).
-  UcxWorker();
+  explicit UcxWorker(const UcxLibrary& ucx = UcxLibrary::get());
   ~UcxWorker() override;
   UcxWorker(const UcxWorker&) = delete;
   UcxWorker& operator=(const UcxWorker&) = delete;
@@ -29,6 +32,8 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
   [[nodiscard]] ucp_worker_h handle() const { return worker_; }
   /// Readable when progress() has something to do, once arm() has said so.
   [[nodiscard]] const int& descriptor() const { return descriptor_; }
+  /// Payloads up to this go as part of their header.
+  [[nodiscard]] std::size_t longest_short() const { return longest_short_; }
   /// True when anything moved.
   bool progress();
   /// True: whatever comes from now on makes the descriptor readable. False: something is there already.
@@ -36,6 +41,7 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
 
  private:
   void require(ucs_status_t status, const char* what) const;
+  void suit_to_sockets(ucp_config_t& config) const;
   void open_worker();
   void close();
 
@@ -43,6 +49,7 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string address_;
+  std::size_t longest_short_ = 0;
   int descriptor_ = -1;
 };
 
