@@ -242,6 +242,9 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, 
     folders = [tmp_path_factory.mktemp("records") / what for what in jobs]
     for folder, (what, steps) in zip(folders, jobs.items(), strict=True):
         left_by(folder, what, steps)
+        # Who hears that others disagree before it calls has nothing to record: once more.
+        while what == "mismatch" and len({one.groups[0].launched for one in recorder.read_folder(folder)}) > 1:
+            left_by(folder, what, steps)
     return dict(zip(jobs, zip(folders, torchfrtrace(folders), strict=True), strict=True))
 
 
