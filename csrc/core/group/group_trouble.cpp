@@ -163,9 +163,8 @@ void Group::fail_as_refused(const Error& error) {
   fail(error.kind(), "rank " + std::to_string(self) + ": " + error.what(), {static_cast<int>(self)});
 }
 
-// Peers who blame this rank have seen no more than its end: why, it knows itself, if the system has refused it
-// something
-// (`here`, or while it connected).
+// Peers who blame this rank have seen no more than its end: why, it knows itself, if the system has refused something
+// to it (`here`, or while it connected).
 bool Group::heard_of_the_end(const Error* here) {
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {

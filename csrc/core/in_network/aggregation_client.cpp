@@ -125,7 +125,8 @@ class AggregationClient::Operation {
     one.sent = now_;
     in_flight_.push_back({slot, one.order});
     const std::byte* const body = verbatim_ ? input_ + plan_.begin(one.chunk) * wire_bytes(plan_.format) : wire(slot);
-    out_.push_back({head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk)), body, &client_.place_});
+    out_.push_back(
+        {head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk)), body, &client_.address_});
   }
 
   void send_again(std::size_t slot) {
@@ -149,7 +150,8 @@ class AggregationClient::Operation {
     const int ready = ppoll(entries.data(), entries.size(), &limit, nullptr);
     now_ = Clock::now();
     if (entries[1].revents != 0) client_.listen(interrupt);
-    if (ready > 0 && entries[0].revents != 0) return;
+    if (ready > 0 && entries[0].revents != 0 && now_ - asked_ < kHeartbeat) return;
+    asked_ = now_;
     interrupt();
     if (now_ >= deadline_) say_late(interrupt);
     if (now_ - heard_ < pause_ || now_ - slots_[oldest()].sent < pause_) return;
@@ -230,7 +232,7 @@ class AggregationClient::Operation {
       block_exponents(floats(chunk), mine.data() + at);
     }
     const AggregationPacket packet = head(first_ - 1, 0, mine.size());
-    const Datagrams::Message message{packet, reinterpret_cast<const std::byte*>(mine.data()), &client_.place_};
+    const Datagrams::Message message{packet, reinterpret_cast<const std::byte*>(mine.data()), &client_.address_};
     std::vector<std::uint8_t> all;
     microseconds pause = kShortestPause;
     Clock::time_point sent = Clock::now();
@@ -296,6 +298,7 @@ class AggregationClient::Operation {
   std::uint64_t order_ = 0;
   Clock::time_point now_ = Clock::now();
   Clock::time_point heard_ = now_;
+  Clock::time_point asked_ = now_;  // whether to go on
   Clock::time_point deadline_;
   microseconds mean_{0};  // round trip
   microseconds pause_ = 10 * kShortestPause;
@@ -348,7 +351,6 @@ void AggregationClient::join(const AggregationWays& ways, const Token& token, mi
   if (window_ < 1 || window_ > 65536 || slot_bytes_ < 64 || slot_capacity(slot_bytes_) > kLongestDatagram) {
     throw Error(Error::Kind::mismatch, "the aggregator at " + address_.text() + " offers slots that cannot be");
   }
-  place_ = Datagrams::Place(address_, way.port);
 }
 
 void AggregationClient::tell(Kind kind, const void* body, std::size_t length) {

@@ -73,13 +73,12 @@ class AggregationClient {
   [[noreturn]] void gone(int error_number) const;
   [[noreturn]] void give_up(const Error& error);
 
-  TcpAddress address_;
+  TcpAddress address_;  // of the aggregator: its connections, and its packets
   Token token_;
   std::uint32_t rank_;
   std::uint32_t ranks_;
   UniqueFd socket_;
   std::unique_ptr<Datagrams> datagrams_;
-  Datagrams::Place place_;  // where packets go
   std::size_t window_ = 1;
   std::size_t slot_bytes_ = 0;
   std::uint32_t operation_ = 0;

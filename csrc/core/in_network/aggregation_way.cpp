@@ -22,11 +22,9 @@ std::uint32_t number_in(std::string_view text, const std::string& whole) {
   return value;
 }
 
-TcpAddress address_in(const std::string& text, std::uint16_t& port) {
+TcpAddress address_in(const std::string& text) {
   const std::optional<TcpAddress> address = TcpAddress::parse(text);
-  const std::size_t colon = text.rfind(':');
-  if (!address || colon == std::string::npos) refuse("'" + text + "' is not an address like 10.0.0.4:4242");
-  port = static_cast<std::uint16_t>(number_in(std::string_view(text).substr(colon + 1), text));
+  if (!address) refuse("'" + text + "' is not an address like 10.0.0.4:4242");
   return *address;
 }
 
@@ -47,11 +45,10 @@ AggregationWay::AggregationWay(const std::vector<std::string>& ways, std::uint32
     const std::string word = rest.substr(0, comma);
     const std::uint32_t count = ending_in(ways, rest);
     if (under == 0) {
-      address = address_in(word, port);
+      address = address_in(word);
       under = count;
     } else {
-      std::uint16_t unused = 0;
-      (void)address_in(word, unused);
+      (void)address_in(word);
       above += (above.empty() ? "" : ",") + word + " " + std::to_string(count);
     }
     before = count;
@@ -70,7 +67,7 @@ AggregationWay::AggregationWay(const std::string& text) {
   const std::string word = text.substr(0, comma);
   const std::size_t space = word.find(' ');
   if (space == std::string::npos) refuse("'" + text + "' is no way to an aggregator");
-  address = address_in(word.substr(0, space), port);
+  address = address_in(word.substr(0, space));
   under = number_in(std::string_view(word).substr(space + 1), text);
   if (comma != std::string::npos) above = text.substr(comma + 1);
 }

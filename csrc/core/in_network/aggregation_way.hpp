@@ -15,7 +15,6 @@ namespace syntony {
 
 struct AggregationWay {
   TcpAddress address;       // the first
-  std::uint16_t port = 0;   // of it
   std::uint32_t under = 0;  // ranks below it
   std::string above;        // "ADDRESS:PORT RANKS" of the others, with commas between
 

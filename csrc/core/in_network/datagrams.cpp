@@ -21,28 +21,15 @@ void make_room(int socket, int forced, int plain) {
   (void)setsockopt(socket, SOL_SOCKET, plain, &kBufferBytes, sizeof(kBufferBytes));
 }
 
-void set_port(sockaddr_storage& address, std::uint16_t port) {
-  if (address.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
-  }
-}
-
 }  // namespace
-
-Datagrams::Place::Place(const TcpAddress& host, std::uint16_t port) : length(host.length()) {
-  std::memcpy(&address, host.get(), length);
-  set_port(address, port);
-}
 
 Datagrams::Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t longest)
     : socket_(::socket(address.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)),
       stride_((longest + 63) / 64 * 64),
       room_(kAtOnce * stride_) {
   if (!socket_) throw system_error("cannot make a UDP socket", errno);
-  const Place place(address, port);
-  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&place.address), place.length) != 0) {
+  const TcpAddress place = address.at(port);
+  if (bind(socket_.get(), place.get(), place.length()) != 0) {
     throw system_error("cannot take UDP packets at " + address.text(), errno);
   }
   make_room(socket_.get(), SO_RCVBUFFORCE, SO_RCVBUF);
@@ -53,16 +40,6 @@ Datagrams::Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t 
     incoming_[i].msg_hdr.msg_iov = &pieces_[2 * i];
     incoming_[i].msg_hdr.msg_iovlen = 2;
   }
-}
-
-std::uint16_t Datagrams::port() const {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw system_error("cannot ask for a UDP socket's address", errno);
-  }
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 void Datagrams::send(std::span<const Message> messages) const {
@@ -77,8 +54,8 @@ void Datagrams::send(std::span<const Message> messages) const {
       out[i] = {};
       out[i].msg_hdr.msg_iov = &pieces[2 * i];
       out[i].msg_hdr.msg_iovlen = 2;
-      out[i].msg_hdr.msg_name = const_cast<sockaddr_storage*>(&message.to->address);
-      out[i].msg_hdr.msg_namelen = message.to->length;
+      out[i].msg_hdr.msg_name = const_cast<sockaddr*>(message.to->get());
+      out[i].msg_hdr.msg_namelen = message.to->length();
     }
     std::size_t gone = 0;
     bool waited = false;

@@ -19,19 +19,10 @@ namespace syntony {
 
 class Datagrams {
  public:
-  /// An address with another port.
-  struct Place {
-    sockaddr_storage address{};
-    socklen_t length = 0;
-
-    Place() = default;
-    Place(const TcpAddress& host, std::uint16_t port);
-  };
-
   struct Message {
     AggregationPacket head;  // `length` says how many bytes of the payload go along
     const std::byte* payload = nullptr;
-    const Place* to = nullptr;
+    const TcpAddress* to = nullptr;
   };
 
   static constexpr std::size_t kAtOnce = 32;
@@ -41,7 +32,7 @@ class Datagrams {
   Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t longest);
 
   [[nodiscard]] int get() const { return socket_.get(); }
-  [[nodiscard]] std::uint16_t port() const;
+  [[nodiscard]] std::uint16_t port() const { return TcpAddress::local(socket_.get()).port(); }
 
   void send(std::span<const Message> messages) const;
 

@@ -9,8 +9,8 @@
 // Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
 // Where a buffer is such that nobody can (memory of a device, secret memory): what is moved is tried, and when that
 // failed, all goes through copies from the start, as nothing that is still needed was overwritten; what is added up may
-// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is
-// mapped and read in place, the rest is read by the system (peer_memory.hpp).
+// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is mapped and read in place,
+// the rest is read by the system (peer_memory.hpp).
 #include <algorithm>
 #include <span>
 #include <vector>

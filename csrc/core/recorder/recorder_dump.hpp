@@ -49,7 +49,7 @@ void dump_at_end();
 /// Does that if somebody has touched the file `now` there since the last call. The first call only looks.
 void dump_on_demand();
 inline constexpr std::chrono::milliseconds kDemandInterval{500};
-/// Of all groups of this process; dumps tell the last minute of it.
+/// Asks the kernel about the wires of all groups of this process.
 void sample_wires();
 
 /// Prometheus text format 0.0.4, by group, rank and collective.

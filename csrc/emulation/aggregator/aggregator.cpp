@@ -52,14 +52,9 @@ UniqueFd listen_on(const std::string& text, const std::string& secret) {
   return socket;
 }
 
-std::uint16_t port_of(const TcpAddress& address) {
-  return ntohs(address.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_port
-                                            : reinterpret_cast<const sockaddr_in*>(address.get())->sin_port);
-}
-
 Datagrams packets_beside(int listener, std::size_t longest) {
   const TcpAddress address = TcpAddress::local(listener);
-  return {address, port_of(address), longest};
+  return {address, address.port(), longest};
 }
 
 template <class T>

@@ -73,7 +73,7 @@ class Aggregator {
     bool challenged = false;
     std::uint32_t rank = 0;     // of a child: the least below it
     std::uint32_t members = 1;  // and how many
-    Datagrams::Place place;     // where it takes packets
+    TcpAddress place;           // where it takes packets
 
     std::vector<std::byte> in;
     std::vector<std::byte> out;

@@ -34,11 +34,7 @@ std::string told(const AggregationPacket& packet) {
   return "operation " + std::to_string(packet.operation) + " (" + brought(packet) + ")";
 }
 
-/// The host of `address`, with the port where an aggregator listens.
-std::string name_of_aggregator(const TcpAddress& address, std::uint32_t port) {
-  const std::string text = address.text();
-  return "the aggregator at " + text.substr(0, text.rfind(':') + 1) + std::to_string(port);
-}
+std::string name_of_aggregator(const TcpAddress& address) { return "the aggregator at " + address.text(); }
 
 }  // namespace
 
@@ -108,9 +104,8 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
   peer.job = &*job;
   peer.rank = hello.rank;
   peer.members = hello.members;
-  const TcpAddress host = TcpAddress::remote(peer.socket.get());
-  peer.place = Datagrams::Place(host, static_cast<std::uint16_t>(hello.port));
-  peer.name = hello.members > 1 ? name_of_aggregator(host, hello.port) : rank_named(hello.rank);
+  peer.place = TcpAddress::remote(peer.socket.get()).at(static_cast<std::uint16_t>(hello.port));
+  peer.name = hello.members > 1 ? name_of_aggregator(peer.place) : rank_named(hello.rank);
   if (job->joined + hello.members == job->under && full) return fail(*job, Error::Kind::aborted, kNobody, serves);
   job->joined += hello.members;
   if (job->joined == job->under) completed(*job);
@@ -148,8 +143,8 @@ void Aggregator::dial(Job& job) {
     parent.job = &job;
     parent.above = true;
     parent.connected = at_once;
-    parent.place = Datagrams::Place(way.address, way.port);
-    parent.name = name_of_aggregator(way.address, way.port);
+    parent.place = way.address;
+    parent.name = name_of_aggregator(way.address);
     job.parent = &parent;
     watch(parent);
   } catch (const Error& error) {
@@ -221,7 +216,8 @@ void Aggregator::nonsense(Peer& peer) {
 
 void Aggregator::take_packet(const AggregationPacket& head, const std::byte* payload) {
   const auto job = std::ranges::find_if(jobs_, [&head](const Job& one) { return one.token[1] == head.token; });
-  if (job == jobs_.end() || head.length > job->slots.capacity() ||
+  if (job == jobs_.end() || job->slots.capacity() == 0) return;  // before the welcome it is nobody's turn
+  if (head.length > job->slots.capacity() ||
       head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
     return;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from operator import index
@@ -13,7 +14,6 @@ from syntony import _core
 from syntony.collectives import calls, proof
 from syntony.collectives.bootstrap import process
 from syntony.collectives.buffers import UsageError
-from syntony.collectives.recorder import metrics, ras
 from syntony.collectives.recorder import records as recorder
 from syntony.collectives.recorder.records import Dump
 from syntony.collectives.tuner.agreement import CURRENT
@@ -47,8 +47,7 @@ class Communicator(Verbs):
         if proof.wanted():
             proof.prove_builders(core.size, core.boxes)
         group = cls(core)
-        metrics.offer_if_asked(job_ranks[core.rank] if job_ranks else core.rank)
-        ras.answer_if_asked()
+        _answer_if_asked(job_ranks[core.rank] if job_ranks else core.rank)
         probe_if_asked(group)
         return group
 
@@ -186,3 +185,15 @@ class Communicator(Verbs):
         if error is not None:
             self.abort(f"{type(error).__name__}: {error}")
         self.close()
+
+
+def _answer_if_asked(job_rank: int) -> None:
+    """Serves those who ask a running job, where the environment wants that: only then is a server worth its import."""
+    if os.environ.get("SYNTONY_METRICS"):
+        from syntony.collectives.recorder import metrics
+
+        metrics.offer_if_asked(job_rank)
+    if os.environ.get("SYNTONY_RAS"):
+        from syntony.collectives.recorder import ras
+
+        ras.answer_if_asked()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 
-from syntony.collectives.aggregators import VARIABLE as VARIABLE
 from syntony.lab.lab_spec import LabSpec, Machine
 
 PORT = 29600

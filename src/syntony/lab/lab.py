@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from syntony.lab.aggregators import VARIABLE, adding_switches, command_of, ways
+from syntony.collectives.aggregators import VARIABLE
+from syntony.lab.aggregators import adding_switches, command_of, ways
 from syntony.lab.faults import Change, Fault, changes, rate_under
 from syntony.lab.lab_spec import LabSpec
 from syntony.lab.processes import Task, environment_of, require_command, run_tasks
@@ -105,11 +106,7 @@ class Lab:
                 f"rank {rank}",
                 self.namespace(self.spec.host_of[rank].name),
                 tuple(command),
-                {
-                    **environment_of(self.spec, rank, inherited),
-                    **secret,
-                    **({VARIABLE: way[rank]} if way else {}),
-                },
+                environment_of(self.spec, rank, inherited) | secret | ({VARIABLE: way[rank]} if way else {}),
             )
             for rank in range(self.spec.topology.ranks)
         ]

@@ -237,6 +237,19 @@ def test_a_plan_serves_all_calls_that_are_alike_and_no_other(recorder: Recorder)
     assert on_two_ranks(job) == []
 
 
+def test_a_rule_for_aggregators_is_for_the_memory_of_hosts(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTONY_ALGO", "all_reduce:in_network")
+    monkeypatch.setenv("SYNTONY_AGGREGATOR", "127.0.0.1:9")  # where nobody is
+
+    def job(group: Communicator) -> None:
+        group.all_reduce(Shown(8))
+        with pytest.raises(ValueError, match="aggregators add what is in the memory of hosts"):
+            group.all_reduce(Shown(8), algorithm="in_network")
+        assert [plan.program.name for plan, _, _ in recorder.ranks[group.rank].launched] == ["direct"]
+
+    assert on_two_ranks(job) == []
+
+
 def test_refusals(recorder: Recorder) -> None:
     def job(group: Communicator) -> None:
         for call, words in (

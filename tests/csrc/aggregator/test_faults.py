@@ -257,6 +257,17 @@ def test_nobody_at_the_address() -> None:
         Job(address, 1, timeout=0.2).join(0)
 
 
+def test_a_packet_before_all_have_come_is_passed_over() -> None:
+    with aggregator() as address:
+        wire = Wire(Job(address, 2), 0)
+        for _ in range(20):  # the aggregator hears the Hello at some time in between
+            wire.send_packet(wire.part(0, 4, 0))
+            wire.send_packet(wire.part(0, 4, 4))
+            time.sleep(0.01)
+        assert still_serves(address)
+        wire.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_garbage_never_harms_the_others(seed: int) -> None:
     """Random damage to a worker's bytes: its job may fail, the aggregator and other jobs may not."""

@@ -61,15 +61,25 @@ TcpAddress TcpAddress::remote(int socket) {
   return result;
 }
 
+TcpAddress TcpAddress::at(std::uint16_t port) const {
+  TcpAddress result = *this;
+  if (family() == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(result.storage_).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(result.storage_).sin_port = htons(port);
+  }
+  return result;
+}
+
 std::string TcpAddress::text() const {
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (family() == AF_INET) {
     inet_ntop(AF_INET, &v4().sin_addr, host.data(), host.size());
-    return std::string(host.data()) + ":" + std::to_string(ntohs(v4().sin_port));
+    return std::string(host.data()) + ":" + std::to_string(port());
   }
   if (family() == AF_INET6) {
     inet_ntop(AF_INET6, &v6().sin6_addr, host.data(), host.size());
-    return "[" + std::string(host.data()) + "]:" + std::to_string(ntohs(v6().sin6_port));
+    return "[" + std::string(host.data()) + "]:" + std::to_string(port());
   }
   return "(no address)";
 }

@@ -24,6 +24,9 @@ class TcpAddress {
 
   [[nodiscard]] std::string text() const;
   [[nodiscard]] int family() const { return storage_.ss_family; }
+  [[nodiscard]] std::uint16_t port() const { return ntohs(family() == AF_INET6 ? v6().sin6_port : v4().sin_port); }
+  /// The same host with another port.
+  [[nodiscard]] TcpAddress at(std::uint16_t port) const;
   [[nodiscard]] bool loopback() const;
   /// fe80::/10 and 169.254/16: means nothing on another machine without its interface.
   [[nodiscard]] bool link_local() const;

@@ -228,9 +228,9 @@ class CudaGroup:
         longest = max(elements, default=0) * _core.itemsize(dtype)
         which = (call.collective, call.root, call.bytes(dtype, self.size))
         name, _ = self._group.choice(*which, call.algorithm)
-        if name == "in_network":
+        if call.algorithm == "in_network":
             raise ValueError("aggregators add what is in the memory of hosts")
-        if name == "shared":
+        if name in ("shared", "in_network"):  # the latter by a rule, which is for that memory: as if there were none
             name = "two_shot" if call.collective == "all_reduce" and longest > ONE_SHOT_BYTES else "direct"
         program = self._group.program_hash(*which, name)
         if program not in self._programs:

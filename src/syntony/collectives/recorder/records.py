@@ -75,7 +75,7 @@ class WireSample:
 
 @dataclass(frozen=True)
 class Wire:
-    """A data socket to another rank, as it was about once a second in the last minute."""
+    """A data socket to another rank, as it was from its beginning on: of late about once a second, before seldom."""
 
     peer: int  # rank of the group
     flow: int  # which of the sockets to it

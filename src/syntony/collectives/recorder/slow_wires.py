@@ -28,10 +28,8 @@ from syntony.collectives.recorder.records import Dump, Wire
 
 WINDOW = 20.0  # seconds looked at, up to now
 PARTS, MOST = 4, 3  # equal parts of the window, and in how many of them a wire must have been slow
-APART, LONGER = (
-    1.5,
-    1.3,
-)  # times before are this many windows ago, and each begins so many times as long ago as the next
+APART = 1.5  # times before end this many windows ago,
+LONGER = 1.3  # and each begins so many times as long ago as it ends
 ALIKE = 0.1  # of the bytes may go elsewhere where two times have one pattern
 SLOWER = 0.75  # of its rate: what is called slow
 SHARE = 0.05  # of the time: what it must cost to be named

@@ -24,7 +24,7 @@ the place, the last o. Only steps read them.
 
 Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers (2023), section 3; Brandon et al.: Striped Attention
 (2023), section 3; the pieces from both ends are Llama 3's (section 3.3.2) and DistFlashAttn's idea of balance (2023);
-double rings are LoongTrain's (Gu et al., 2024, section 4.3).
+double rings are LoongTrain's (Gu et al., arXiv 2406.18485).
 """
 
 from __future__ import annotations

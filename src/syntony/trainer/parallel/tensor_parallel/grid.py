@@ -6,8 +6,8 @@
          x10  x11     w10  w11         dx_ij = sum over j' of dy_ij' w_ij'^T    sums along rows
                                        dw_ij = sum over i' of x_i'i^T dy_i'j    sums along columns
 
-This is SUMMA (van de Geijn and Watts, 1997) as Optimus trains with it (Xu, Li, Gong, You: arXiv 2104.05343, sections 2
-and 3). Its broadcasts from one rank of a row after the other are together an all_gather of the row, its reductions a
+This is SUMMA (van de Geijn and Watts, 1997) as Optimus trains with it (Xu, Li, Gong, You: arXiv 2104.05343). Its
+broadcasts from one rank of a row after the other are together an all_gather of the row, its reductions are a
 reduce_scatter, and so they are made: equal bytes, and one message's latency instead of one for each rank.
 
     x -row-> norm, w -column-> first matrix, attention or activation -row-> second matrix, + x
