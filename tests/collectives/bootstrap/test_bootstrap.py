@@ -243,6 +243,12 @@ EXHAUSTED = """
 import os, resource, sys, time
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 with TcpBootstrap(0, 3, sys.argv[1], int(sys.argv[2]), float(sys.argv[3])) as bootstrap:
+    while True:  # until the thread that accepts has a number at hand, which has no file yet
+        free = os.dup(0)
+        os.close(free)
+        if not all(os.path.lexists(f"/proc/self/fd/{number}") for number in range(free)):
+            break
+        time.sleep(0.01)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
     try:
         while True:
