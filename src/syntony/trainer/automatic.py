@@ -41,7 +41,9 @@ def fewer(config: Config, ranks: int) -> Config:
     given = config.parallel
     for dp in range(ranks // (given.ranks // given.dp), 0, -1):
         data = dp * given.cp
-        sizes = replace(given, dp=dp, ep=math.gcd(given.ep, data), replicas=math.gcd(given.replicas, data))
+        replicas = math.gcd(given.replicas, data)
+        spread = given.spread and replicas > 1
+        sizes = replace(given, dp=dp, ep=math.gcd(given.ep, data), replicas=replicas, spread=spread)
         found = replace(config, parallel=sizes)
         with suppress(UserError):
             checked(found, lambda section, key: "")
@@ -64,6 +66,7 @@ def _fastest(config: Config, setting: str, world: int, changes: str = "") -> Con
         element=4,
         batches=(data.rows,),
         clip=config.layout.clip,
+        box=int(machine.ranks),
     )
 
     def can(candidate: Candidate) -> bool:

@@ -49,6 +49,7 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "pp 4 1f1b, recompute": ("fifo", Parallel(pp=4, recompute=True)),
     "pp 2 x tp 2": ("fifo", Parallel(pp=2, tp=2)),
     "tp 4, grid": ("fifo", Parallel(tp=4, grid=True)),
+    "tp 4, grid, recompute": ("fifo", Parallel(tp=4, grid=True, recompute=True)),
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
     "dp 4, delayed weights": ("ooo_backprop", Parallel(dp=4)),
     "cp 4": ("fifo", Parallel(cp=4)),

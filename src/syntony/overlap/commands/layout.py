@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("say how many ranks there are: --ranks 1024, or a topology: --on dgx-h100:128")
     asked = Question(
         model_named(options.model), ranks, options.sequences or ranks, options.memory or machine.holds,
-        element_of(options),
+        element_of(options), box=int(machine.ranks),
     )  # fmt: skip
     exact = _exact(machine, parse(options.on)) if options.on else None
     with progress("layouts", options.timeout):
@@ -159,6 +159,8 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
         schedule = layout.schedule if layout.pp > 1 else "-"
         schedule += f" {layout.loops}" if layout.loops > 1 else ""
         schedule += ", recompute" if layout.recompute else ""
+        schedule += ", grid" if layout.grid else ""
+        schedule += f", {layout.replicas} replicas" if layout.replicas > 1 else ""
         cells.append((*sizes, schedule, time(choice.seconds), size_of_file(choice.memory), choice.policy))
     lines = [f"{title} (predicted)", "", *aligned(cells, ">" * len(_SIZES) + "<>><", "  ")]
     lines += [

@@ -129,6 +129,8 @@ class Forecaster:
 
         def seconds(kind: LayerSpec, way: str) -> float:
             ops = [(getattr(move, way), move.bytes) for move in kind.transfers if move.lane == lane]
+            if way == "backward":
+                ops += [(move.forward, move.bytes) for move in kind.transfers if move.lane == lane and move.again]
             return sum(_seconds(wires, lane, what, size) for what, size in ops if what is not None)
 
         return self._each(lambda kind: seconds(kind, "forward")), self._each(lambda kind: seconds(kind, "backward"))

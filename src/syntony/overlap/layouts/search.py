@@ -1,6 +1,6 @@
 """The fastest layout that fits the memory.
 
-    all candidates --forecast, neighbours of the best first--> the best of each tp x cp x pp x ep
+    all candidates --forecast, neighbours of the best first, the best with replicas, too--> the best of each tp x ..
         --wires of the topology--> forecast again
         --simulated, best forecast first, forecasts of a kind times what they were off by, until none promises more or
         time is out--> the fastest
@@ -24,7 +24,7 @@ from syntony.base.command import UserError
 from syntony.base.wording import size_of_file
 from syntony.overlap.layouts.forecast import Forecast, Forecaster
 from syntony.overlap.layouts.memory import needed
-from syntony.overlap.layouts.space import Candidate, Question, candidates
+from syntony.overlap.layouts.space import Candidate, Question, candidates, replicated
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost, Wire
@@ -33,9 +33,10 @@ from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.models import Form, layers_of
 
-KNOBS = ("tp", "cp", "pp", "ep", "zero", "schedule", "batch", "recompute")
+KNOBS = ("tp", "grid", "cp", "pp", "ep", "zero", "replicas", "schedule", "batch", "recompute")
 CHEAP = ("fifo", "serial")
 MORE = ("dear", "bytescheduler", "breadth_first", "dualpipe", "need")
+_SPREAD = 100  # layouts that are looked at with replicas, too
 _TOLERANCE = 1.2  # of a forecast: what is this much slower than the best that was simulated is not
 
 Costs = Callable[[Layout], Cost]
@@ -97,13 +98,13 @@ class _Guess:
     @property
     def shape(self) -> tuple[int, ...]:
         layout = self.candidate.layout
-        return layout.tp, layout.cp, layout.pp, layout.ep
+        return layout.tp, layout.side, layout.cp, layout.pp, layout.ep
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Of layouts whose lanes disturb each other alike."""
         layout = self.candidate.layout
-        return layout.zero, layout.schedule, layout.cp > 1, layout.ep > 1
+        return layout.zero, layout.replicas > 1, layout.schedule, layout.grid, layout.cp > 1, layout.ep > 1
 
 
 def search(
@@ -116,7 +117,7 @@ def search(
     rough     costs that are found in no time, for all layouts
     exact     costs for the best few; None: the same
     seconds   of wall clock
-    shapes    so many tp x cp x pp x ep, the best, are looked at with exact costs
+    shapes    so many tp (in a line or a grid) x cp x pp x ep, the best, are looked at with exact costs
     among     candidates that may be chosen
     policies  that each layout is simulated under; and `more` of them, the fastest layout
     most      so many layouts are simulated; with `seconds` without end, the answer is the same everywhere
@@ -128,6 +129,9 @@ def search(
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if not fitting:
         raise _too_large(asked, guesses)
+    spread = [one for guess in fitting[:_SPREAD] for one in replicated(asked, guess.candidate) if among(one)]
+    guesses += forecasters.guesses(dict.fromkeys(spread), rough, deadline) if spread else []
+    fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if exact is not None:
         best = list(dict.fromkeys(guess.shape for guess in fitting))[:shapes]
         members: dict[tuple[int, ...], list[Candidate]] = {shape: [] for shape in best}
@@ -239,7 +243,7 @@ class _Forecasters:
 
     def _forecaster(self, candidate: Candidate) -> tuple[tuple[LayerSpec, ...], Forecaster]:
         layout, asked = candidate.layout, self._asked
-        key = (layout.tp, layout.cp, layout.ep, layout.attention, layout.traders, candidate.batch)
+        key = (layout.tp, layout.side, layout.cp, layout.ep, layout.attention, layout.traders, candidate.batch)
         if key not in self._known:
             layers = layers_of(asked.model, layout, Form(candidate.batch, asked.element))
             self._known[key] = layers, Forecaster(layers, asked.element)
@@ -256,7 +260,8 @@ def _knobs(one: Candidate) -> tuple[object, ...]:
     """What sets a candidate apart from its neighbours, who differ in one of these."""
     layout = one.layout
     return (
-        layout.tp, layout.cp, layout.pp, layout.ep, (layout.attention, layout.traders), layout.zero,
+        layout.tp, layout.grid, layout.cp, layout.pp, layout.ep, (layout.attention, layout.traders), layout.zero,
+        layout.sizes["dp"] if layout.replicas > 1 else 0,
         (layout.schedule, layout.loops), one.batch,
     )  # fmt: skip
 

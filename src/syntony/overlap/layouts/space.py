@@ -5,19 +5,23 @@
     schedule     of a pipeline; interleaved with all numbers of chunks, those that are searched up to SEARCHED devices
     batch        sequences of a microbatch
     attention    with cp, ring, Ulysses, or both on every grid of two sizes
+    grid         where tp is a square: matrices cut along one axis, or along both
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
-costs time, so the search turns to it where a layout does not fit without.
+costs time, so the search turns to it where a layout does not fit without. Nor are replicas of a model that is sharded
+within a box, whose update all share (`spread`): they save time and no memory, so only the best layouts are looked
+at in that form, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isqrt
 from typing import NamedTuple
 
 from syntony.base.command import UserError
-from syntony.overlap.step.layout import Attention, Clip, Layout
+from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.models import ModelSpec, check
 
 SEARCHED = 8
@@ -34,6 +38,7 @@ class Question:
     element     bytes of a weight, a gradient and an activation
     batches     sequences that a microbatch may have
     clip        of gradients
+    box         ranks that are near each other; 0: nothing is known of that
     """
 
     model: ModelSpec
@@ -43,6 +48,7 @@ class Question:
     element: int = 2
     batches: tuple[int, ...] = (1, 2, 4, 8)
     clip: Clip = Clip.OFF
+    box: int = 0
 
 
 class Candidate(NamedTuple):
@@ -58,24 +64,28 @@ def candidates(asked: Question) -> Iterator[Candidate]:
     layers = model.blocks // model.together
     for tp in _divisors(asked.ranks):
         for cp in _divisors(asked.ranks // tp):
-            for attention, traders in _attentions(cp):
+            for form in (*_attentions(cp), *_grids(tp, cp)):
                 for ep in _divisors(model.experts) if model.experts else (1,):
                     try:
-                        check(model, Layout(tp=tp, cp=cp, ep=ep, dp=ep, attention=attention, traders=traders))
+                        inner = Layout(tp=tp, cp=cp, ep=ep, dp=ep, **form)  # type: ignore[arg-type]
+                        check(model, inner)
                     except UserError:
                         continue
-                    for batch in asked.batches:
+                    for batch in (size for size in asked.batches if size % inner.side == 0):
                         for pp in (size for size in _divisors(asked.ranks // tp // cp) if size <= layers):
-                            sizes: dict[str, object] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
-                            sizes |= {"attention": attention, "traders": traders}
-                            yield from _under(asked, batch, sizes)
+                            yield from _under(asked, batch, {"tp": tp, "cp": cp, "pp": pp, "ep": ep, **form})
 
 
-def _attentions(cp: int) -> Iterator[tuple[Attention, int]]:
-    yield "ring", 1
+def _attentions(cp: int) -> Iterator[dict[str, object]]:
+    yield {"attention": "ring"}
     if cp > 1:
-        yield "ulysses", 1
-        yield from (("usp", traders) for traders in _divisors(cp)[1:-1])
+        yield {"attention": "ulysses"}
+        yield from ({"attention": "usp", "traders": traders} for traders in _divisors(cp)[1:-1])
+
+
+def _grids(tp: int, cp: int) -> Iterator[dict[str, object]]:
+    if tp > 1 and isqrt(tp) ** 2 == tp and cp == 1:
+        yield {"grid": True}
 
 
 def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Candidate]:
@@ -93,6 +103,14 @@ def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Ca
                 ),
                 batch,
             )  # fmt: skip
+
+
+def replicated(asked: Question, one: Candidate) -> Iterator[Candidate]:
+    """The same, but with a stage's weights sharded within a box. It takes no less memory."""
+    layout, data = one.layout, one.layout.dp * one.layout.cp
+    size = asked.box // layout.tp
+    if layout.zero in (1, 3) and layout.copies == 1 and 1 < size < data and data % size == 0:
+        yield one._replace(layout=replace(layout, replicas=data // size, spread=True))
 
 
 def _schedules(model: ModelSpec, pp: int, count: int) -> Iterator[tuple[str, int]]:

@@ -12,6 +12,8 @@ Rules that whoever runs it must know:
   named after the first of them; the weights may go when the last compute Op that waits for it has ended. Experts that
   come to the tokens (a layer's shadow) come once a step, and stay to its last backward; with zero=3 they come and go
   as all weights do.
+- What came to a microbatch's segments may be dropped behind them (`CommSpec.uses`); `NAME_again.{layer}.{microbatch}.b`
+  moves it once more, as many uses ahead as weights are gathered.
 - `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
 """
 
@@ -119,6 +121,7 @@ class _Step:
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
         self.uses: list[OpKey] = []  # on the current device: the first task's last Op that needs each gathered weight
+        self.returns: list[OpKey] = []  # there: the last Op that needs each of what moves again
         self.begun: set[int] = set()  # of the current device: layers that have gradients
         self.verified = False  # the device has looked at the last step's norm
         self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
@@ -127,7 +130,7 @@ class _Step:
     def ops(self) -> Iterator[Op]:
         for device, tasks in enumerate(self.order.orders):
             self.here, self.begun = device, set()
-            self.uses, self.verified = [], False
+            self.uses, self.returns, self.verified = [], [], False
             self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
             for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
                 yield from self._row(kind, chunk, [task.microbatch for task in row])
@@ -201,7 +204,7 @@ class _Step:
                 m,
                 s,
                 holds=0 if s else kept,
-                frees=shed if final else 0,
+                frees=(shed if final else 0) + sum(layer.transfers[t].bytes for t in self._dropped(i, s)),
             )
             if not final:
                 moved = yield from self._transfer(i, m, s, FORWARD, key)
@@ -225,8 +228,11 @@ class _Step:
             way = yield from self._message(i + 1, i, m, BACKWARD)
             follows = Kind.BACKWARD_INPUT if (self.chunk_of[i + 1], m) in self.split else Kind.BACKWARD
             before = way or self._key(follows, i + 1, m, 0)
+        returned: dict[int, OpKey] = {}  # by transfer
         for s in segments:
-            needed = self._needed(i, s, weights)
+            for t in self._dropped(i, s, again=True):
+                returned[t] = yield from self._again(i, m, t, self._key(word, i, m, t + 1))
+            needed = [*self._needed(i, s, weights), *(returned[t] for t in returned if t < s)]
             deps = [before, *needed]
             if (m + 1) % self.order.slices:  # their gradients from the piece behind
                 deps.append(self._key(word, i, m + 1, s))
@@ -243,7 +249,7 @@ class _Step:
                     layer=i,
                     microbatch=m,
                     segment=s,
-                    holds=layer.activations if s == segments[0] else 0,
+                    holds=layer.left(s),
                 )
                 deps.append(again)
             lagged: tuple[OpKey, ...] = ()
@@ -252,7 +258,8 @@ class _Step:
             self.verified = True
             key = self._key(word, i, m, s)
             amount = layer.segments[s] * factor
-            yield self._gradient(word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
+            back = layer.transfers[s - 1].bytes if s - 1 in returned else 0
+            yield self._gradient(word, i, m, s, amount, deps, lagged, back + (0 if s else shed))
             before = key
             if s:
                 moved = yield from self._transfer(i, m, s - 1, BACKWARD, key)
@@ -279,7 +286,9 @@ class _Step:
         holds = sum(self.layers[part].weights for part in fresh if self._sharded(part, 2))
         if made:
             self.begun.add(i)
-        if s == 0:
+        if self.layout.recompute and kind is Kind.BACKWARD:
+            shed += layer.left(s) + (0 if s else layer.inputs)
+        elif s == 0:
             whole = layer.activations + layer.inputs if self.layout.recompute else self._left(i)
             delayed = layer.products if kind is not Kind.BACKWARD else 0
             shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
@@ -388,7 +397,27 @@ class _Step:
         if kind is None or self.groups.get(transfer.lane, 1) == 1:
             return None
         key = OpKey(transfer.name, i, m, direction=way)
-        yield Op(key, kind, self.here, transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
+        holds = transfer.bytes if transfer.uses and way == FORWARD else 0
+        yield Op(key, kind, self.here, transfer.lane, transfer.bytes, (after,), (), i, m, s, holds=holds)
+        return key
+
+    def _dropped(self, i: int, s: int, again: bool = False) -> list[int]:
+        """Transfers whose output no segment of the forward after s needs; `again`: of these, those that come back."""
+        return [
+            t
+            for t, transfer in enumerate(self.layers[i].transfers)
+            if transfer.uses and t + transfer.uses == s and self.groups.get(transfer.lane, 1) > 1
+            if transfer.again or not again
+        ]
+
+    def _again(self, i: int, m: int, t: int, last: OpKey) -> Generator[Op, None, OpKey]:
+        """What transfer t brought and was dropped, once more; `last` is the last Op that needs it."""
+        transfer, ahead = self.layers[i].transfers[t], self.returns[: -self.layout.prefetch][-1:]
+        assert transfer.forward is not None
+        key, dropped = OpKey(transfer.anew, i, m, direction=BACKWARD), self._key(Kind.FORWARD, i, m, t + transfer.uses)
+        size = transfer.bytes
+        yield Op(key, transfer.forward, self.here, transfer.lane, size, (dropped, *ahead), (), i, m, t, holds=size)
+        self.returns.append(last)
         return key
 
     def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, OpKey | None]:

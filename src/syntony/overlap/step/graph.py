@@ -28,6 +28,8 @@ class CommSpec:
     parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
                the last; groups of `experts`, and then pieces of their rows, between two such transfers; ``: nothing
     most       a number that the number of equal parts must divide
+    uses       so many segments take what came, and then it is dropped; 0: it stays until their backward
+    again      what was dropped moves once more, for that backward
     """
 
     name: str
@@ -37,6 +39,13 @@ class CommSpec:
     bytes: int
     parts: str = "rows"
     most: int = 1
+    uses: int = 0
+    again: bool = False
+
+    @property
+    def anew(self) -> str:
+        """Kind of the keys of its Ops that move what was dropped."""
+        return f"{self.name}_again"
 
 
 @dataclass(frozen=True)

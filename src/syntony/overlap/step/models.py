@@ -177,6 +177,8 @@ def check(model: ModelSpec, layout: Parallel) -> None:
         ("heads", model.heads, tp * layout.trading),
         ("heads of keys and values", model.kv, tp),
         ("ffn", model.ffn, tp),
+        ("words", model.vocab, side),
+        ("learned positions", model.seq if model.learned else 0, side),
         ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence and side == 1 else 1)),
         ("tokens of a sequence", model.seq, cp * layout.halves),
         ("experts", model.experts, layout.ep),
@@ -193,7 +195,8 @@ def check(model: ModelSpec, layout: Parallel) -> None:
 class _Branch:
     """Weights: elements on this rank, and how many of them the ranks of `tp` share; segments: operations forward, and
     what moves between them, None: nothing; kept: bytes for the backward. products: of the operations, those of matrices
-    with weights; factors: bytes of what a microbatch's gradients of weights are made of, 0: they are no products."""
+    with weights; factors: bytes of what a microbatch's gradients of weights are made of, 0: they are no products;
+    inside: bytes between its segments that stay where it is computed again."""
 
     name: str
     weights: int
@@ -203,6 +206,7 @@ class _Branch:
     shared: int = 0
     products: float = 0.0
     factors: int = 0
+    inside: int = 0
 
 
 class _Maker:
@@ -238,7 +242,10 @@ class _Maker:
         positions = model.seq * model.hidden if model.learned else 0
         if self._layout.side > 1:
             table = (model.vocab * model.hidden + positions) // tp
-            branch = _Branch("", table, (0, 0), (self._down("weights", table),), self._stream // self._outer)
+            down = self._down("weights", table, uses=1)
+            down = replace(down, again=self._layout.recompute)  # gradients of a table need no table
+            kept = self._stream // self._outer + table * self._form.element
+            branch = _Branch("", table, (0, 0), (down,), kept)
             return replace(self._layer("embedding", branch), inputs=0)
         table = -(-model.vocab // tp) * model.hidden + positions
         point = self._leave("leave") if tp > 1 else None
@@ -256,11 +263,12 @@ class _Maker:
         if self._layout.side > 1:
             moves = (
                 self._across("across", model.hidden),
-                self._down("weights", table - model.hidden),
+                self._down("weights", table - model.hidden, uses=1),
                 replace(totals, lane="row"),
             )
-            kept += self._gathered(2 * model.hidden, table)
-            return self._layer("head", _Branch("", table, (0, 0, logits, 0), moves, kept, model.hidden))
+            kept += self._gathered(model.hidden) + (table - model.hidden) * self._form.element
+            again = (self._tokens * model.hidden + table - model.hidden) * self._form.element
+            return self._layer("head", _Branch("", table, (0, 0, logits, 0), moves, kept, model.hidden, inside=again))
         points = (self._enter("enter"), totals) if tp > 1 else (None, None)
         kept += self._stream // self._outer
         branch = _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits)
@@ -343,25 +351,30 @@ class _Maker:
         what is kept between them."""
         own, hidden = matrices // self._layout.tp, self._model.hidden
         points = (
-            self._across(f"across{suffix}", hidden), self._down(f"weights{suffix}", own), self._across(between, width)
+            self._across(f"across{suffix}", hidden), self._down(f"weights{suffix}", own, uses=2),
+            self._across(between, width),
         )  # fmt: skip
-        kept = self._tokens * inside // self._by * self._form.element + self._around()
-        kept += self._gathered(2 * hidden + width, own)
-        return _Branch(name, own + hidden, (0, 0, *parts), points, kept, hidden)
+        kept = (self._tokens * inside // self._by + own) * self._form.element + self._around()
+        kept += self._gathered(hidden, width)
+        again = (self._tokens * (hidden + width // self._layout.side) + own) * self._form.element
+        return _Branch(name, own + hidden, (0, 0, *parts), points, kept, hidden, inside=again)
 
-    def _gathered(self, widths: int, weights: int) -> int:
-        """Bytes that a branch keeps of what has come along its row and its column of a grid."""
-        return (self._tokens * widths + self._layout.side * weights) * self._form.element
+    def _gathered(self, *widths: int) -> int:
+        """Bytes that a branch keeps of a row's activations, the first as they came and normed: without computing
+        again all, and else what nothing else can be made of."""
+        kept = widths[:1] if self._layout.recompute else (widths[0], *widths)
+        return self._tokens * sum(kept) * self._form.element
 
     def _across(self, name: str, width: int) -> CommSpec:
-        """Along a row: a rank's part of so wide activations, and back sums of their gradients."""
-        size = self._tokens * width * self._form.element
-        return CommSpec(name, "row", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="")
+        """Along a row: a rank's part of so wide activations, and back sums of their gradients. They stay until then,
+        unless what was made of them is computed again."""
+        size, again = self._tokens * width * self._form.element, self._layout.recompute
+        return CommSpec(name, "row", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="", uses=int(again), again=again)
 
-    def _down(self, name: str, weights: int) -> CommSpec:
+    def _down(self, name: str, weights: int, uses: int) -> CommSpec:
         """Along a column: a rank's blocks of matrices, so many elements, and back sums of their gradients."""
         size = self._layout.side * weights * self._form.element
-        return CommSpec(name, "column", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="")
+        return CommSpec(name, "column", Kind.ALL_GATHER, Kind.REDUCE_SCATTER, size, parts="", uses=uses, again=True)
 
     def _router(self, block: int) -> _Branch:
         m, split = self._model, self._layout.tp > 1
@@ -443,7 +456,7 @@ class _Maker:
             tuple(segments),
             tuple(transfers),
             sum(branch.kept for branch in branches),
-            inputs=self._stream // self._outer,
+            inputs=self._stream // self._outer + sum(branch.inside for branch in branches),
             output=self._stream // self._outer,
             shared=sum(branch.shared for branch in branches) * self._form.element,
             backward=(2 - share, share),

@@ -5,8 +5,9 @@
            saved tensors of autograd, copies of small weights (`.leaves`), x and dy of each matrix (`Product`)
 
 Everything is counted by storage: tensors that share memory count once, and what outlives its microbatch (weights, the
-text, angles of rotary positions) not at all. A layer is run on one sequence and on two, and nothing but that differs
-between microbatches of more rows. Rows of experts are as many as if all were chosen evenly.
+text, angles of rotary positions) not at all, nor what is dropped behind the forward and comes again (CommSpec.uses). A
+layer is run on one sequence and on two, and nothing but that differs between microbatches of more rows. Rows of experts
+are as many as if all were chosen evenly.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class _Trial:
     def __init__(self, layers: Mapping[str, Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
         self.storages: dict[int, torch.UntypedStorage] = {}
         self.of: dict[str, tuple[set[int], ...]] = {}
-        text, (tokens, targets), taken = self._keys(batch), batch, set[int]()
+        text, (tokens, targets), taken, away = self._keys(batch), batch, set[int](), set[int]()
         tensors: Tensors = (tokens,)
         for kind, layer in layers.items():
             before = set(self.storages)
@@ -79,7 +80,7 @@ class _Trial:
                     outputs = segment(context, *given)
                 inputs |= self._keys(given)
                 products |= self._keys(context.factors)
-                fresh = self._keys((*given, *saved, *outputs, *context.leaves.values())) - before - text - aside
+                fresh = self._keys((*given, *saved, *outputs, *context.leaves.values())) - before - text - aside - away
                 shares.append(fresh)
                 aside |= fresh
                 tensors = tuple(tensor.detach() for tensor in outputs)
@@ -87,8 +88,9 @@ class _Trial:
                     x, *rest = tensors
                     if layer.spec.transfers[number].forward is not None:
                         x = _moved(layer.transfers[number], x, tuple(rest))
+                        away |= self._keys((x,)) if layer.spec.transfers[number].uses else set()
                     tensors = (x, *rest)
-            self.of[kind] = aside, products, inputs - taken - text, *shares
+            self.of[kind] = aside, products, inputs - taken - text - away, *shares
             taken |= inputs
 
     def _keys(self, tensors: Iterable[Tensor]) -> set[int]:
@@ -137,12 +139,12 @@ class Watch:
     """Counts, in steps of an interpreter, what it has put aside, weights that were gathered for a while, and gradients
     that will be shards. `most`: bytes of the last step.
 
-    Buffers of messages count from when they are used.
+    Buffers of messages count from when they are used; what is dropped for a while does not count meanwhile.
     """
 
     def __init__(self, interpreter: Interpreter) -> None:
         self.most = 0
-        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._known: dict[int, StorageWeakRef] = {}
         self._lasting: set[int] = set()
         self._interpreter = interpreter
         interpreter.watch = self._ran
@@ -172,17 +174,23 @@ class Watch:
         homes = [sharded._home for sharded in self._interpreter.updates.layers.values() if sharded.zero >= 2]
         self._note(home for home in homes if home is not None)
         self._forget()
-        self.most = max(self.most, sum(size for key, (_, size) in self._known.items() if key not in self._lasting))
+        self.most = max(self.most, sum(_bytes(one) for key, one in self._known.items() if key not in self._lasting))
 
     def _note(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._known:
-                self._known[storage._cdata] = StorageWeakRef(storage), storage.nbytes()  # type: ignore[no-untyped-call]
+                self._known[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
     def _forget(self) -> None:
-        self._known = {key: known for key, known in self._known.items() if not _gone(known[0])}
+        self._known = {key: known for key, known in self._known.items() if not _gone(known)}
         self._lasting &= self._known.keys()
+
+
+def _bytes(storage: StorageWeakRef) -> int:
+    """Now: it may have been dropped for a while."""
+    found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(storage.cdata)
+    return 0 if found is None else found.nbytes()
 
 
 def _gone(storage: StorageWeakRef) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from syntony.base.command import UserError
 from syntony.overlap.step.op import COMPUTE, Kind, Op
-from syntony.overlap.step.op_key import OpKey
+from syntony.overlap.step.op_key import FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.overlap.step.shards import is_round, ways_of
 from syntony.trainer.model.layer import SHADOW, Layer
@@ -36,6 +36,7 @@ class Task:
     settles        it needs the weights that the layer's last update makes, and
     waits          ends of this communication
     gathers        what may begin, or whose weights may go, when it has ended
+    drops          transfers whose output goes then, as it comes again for the backward (CommSpec.uses)
     """
 
     op: Op
@@ -45,6 +46,7 @@ class Task:
     settles: bool
     waits: tuple[OpKey, ...]
     gathers: tuple[OpKey, ...]
+    drops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,22 @@ class Gather:
 
 
 @dataclass(frozen=True)
+class Return:
+    """What a transfer of the layer brought once more. `after`: compute ops that must have ended before it begins."""
+
+    op: Op
+    transfer: int
+    after: frozenset[OpKey]
+
+
+@dataclass(frozen=True)
 class CompiledStep:
     """What a device does in every step of a Plan. Made by `compiled`.
 
     tasks         what it computes, first to last
     receives      messages from other devices
     gathers       of weights, before their use
+    returns       of what was dropped, before its backward
     moves         everything that it moves: planned ops, and the recorded ones that they stand for
     parts         of every recorded op without pieces, the planned ops that do its work, part by part; and
     places        of each of these: which part, of how many
@@ -88,6 +100,7 @@ class CompiledStep:
     tasks: tuple[Task, ...]
     receives: tuple[Op, ...]
     gathers: Mapping[OpKey, Gather]
+    returns: Mapping[OpKey, Return]
     moves: frozenset[OpKey]
     parts: Mapping[OpKey, tuple[OpKey, ...]]
     places: Mapping[OpKey, tuple[int, int]]
@@ -123,9 +136,18 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
     for op in early:
         together.setdefault(op.sources[0], {op.sources[0]}).add(op.key)
     gathers = {op.key: _gather(op, together[op.sources[0]], ops, computed) for op in early}
+    anew = {i: {one.anew: t for t, one in enumerate(layer.spec.transfers)} for i, layer in layers.items()}
+    returns = {
+        op.key: Return(op, anew[op.layer][op.key.kind], computed.intersection(op.deps))
+        for op in moving
+        if op.key.kind in anew.get(op.layer, {})
+    }
     watching: dict[OpKey, list[OpKey]] = {}
     for key, gather in gathers.items():
         for after in gather.after | ({gather.last} if gather.last else set()):
+            watching.setdefault(after, []).append(key)
+    for key, one in returns.items():
+        for after in one.after:
             watching.setdefault(after, []).append(key)
     parts = _parts((*ops, *moving))
     places = {key: (place, len(keys)) for keys in parts.values() for place, key in enumerate(keys)}
@@ -138,7 +160,8 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         part, count = places.get(op.key, (0, 1))
         layer = layers.get(op.layer)
         pieces = layer is not None and layer.expert and any(weight.shape[0] % count for weight in layer.weights)
-        return Task(op, part, count, pieces, settles, waits, tuple(watching.get(op.key, ())))
+        drops = () if layer is None or op.kind is not Kind.FORWARD else _drops(layer, op, moves)
+        return Task(op, part, count, pieces, settles, waits, tuple(watching.get(op.key, ())), drops)
 
     makers = Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT))
     met = {i: sorted(m for layer, m in makers if layer == i) for i in layers}
@@ -146,6 +169,7 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         tasks=tuple(map(task, ops)),
         receives=tuple(op for op in moving if op.kind is Kind.RECV),
         gathers=gathers,
+        returns=returns,
         moves=moves,
         parts=parts,
         places=places,
@@ -161,6 +185,16 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         rounds=frozenset(op.key.whole for op in rounds),
         ways=ways,
         alone=all(op.pieces and op.kind is Kind.ALL_REDUCE for op in moving),
+    )
+
+
+def _drops(layer: Layer, op: Op, moves: AbstractSet[OpKey]) -> tuple[int, ...]:
+    """Transfers whose output no later segment of a forward takes."""
+    return tuple(
+        t
+        for t, one in enumerate(layer.spec.transfers)
+        if one.uses and t + one.uses == op.segment
+        if OpKey(one.name, op.layer, op.microbatch, direction=FORWARD) in moves
     )
 
 

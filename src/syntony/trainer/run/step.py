@@ -37,6 +37,7 @@ from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Task, compiled
+from syntony.trainer.run.dropped import Dropped
 
 Tensors = tuple[Tensor, ...]
 _ROWS = Transfer()  # between layers
@@ -70,7 +71,8 @@ class StepState:
     arrived      by layer: microbatches whose gradients are summed
     done         compute ops
     withheld     layers with all gradients, and what their sums wait for beside these
-    waiting      of gathers that have not begun, what they wait for
+    waiting      of gathers and returns that have not begun, what they wait for
+    dropped      what transfers brought and will bring again
     verified     the last step's norm was looked at; `void`: it was too large, and this step's gradients are of weights
                  that were taken back
     """
@@ -87,6 +89,7 @@ class StepState:
     arrived: Counter[int] = field(default_factory=Counter)
     done: set[OpKey] = field(default_factory=set)
     withheld: dict[int, set[OpKey]] = field(default_factory=dict)
+    dropped: Dropped = field(default_factory=Dropped)
     verified: bool = False
     void: bool = False
 
@@ -134,7 +137,8 @@ class Interpreter:
         """
         self.step += 1
         gathers = self.compiled.gathers
-        state = self.state = StepState(microbatches, {key: set(gather.after) for key, gather in gathers.items()})
+        later = {**gathers, **self.compiled.returns}
+        state = self.state = StepState(microbatches, {key: set(one.after) for key, one in later.items()})
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
         self._runner.begin_step(number)
@@ -182,6 +186,7 @@ class Interpreter:
             self.updates.settle(task.op.layer)
         for key in task.waits:
             self._runner.wait(key)
+            state.dropped.arrived(key)
 
     def _forward(self, task: Task) -> None:
         op, part, parts = task.op, task.part, task.parts
@@ -203,6 +208,8 @@ class Interpreter:
             self.state.losses.setdefault(m, []).append(out)
         else:
             self._pass_on(_ROWS, OpKey(Kind.SEND, i, m, direction=FORWARD), task, load, (FORWARD, i + 1, m, 0))
+        for t in task.drops:
+            self.state.dropped.drop((i, m, t), self.state.kept[i, m, t + 1][0].inputs[0])
 
     def _recompute(self, task: Task) -> None:
         op, part = task.op, task.part
@@ -348,6 +355,8 @@ class Interpreter:
                 continue
             move = (transfer.forward if key.direction == FORWARD else transfer.backward)(mine.x, mine.kept)
             self._launch(planned, move)
+            if key.direction == FORWARD and self.layers[key.layer].spec.transfers[to[3] - 1].again:
+                state.dropped.sources[key.layer, key.microbatch, to[3] - 1] = mine.x
             there = state.between.setdefault(to, Crossing(transfer))
             there.put(*compiled.places[planned], partial(_landed, move, mine))
         if crossing.taken == len(compiled.parts[key]):
@@ -405,10 +414,16 @@ class Interpreter:
         if waiting is not None:
             waiting.discard(done)
             if not waiting:
-                self._begin_gather(key)
-        gather = self.compiled.gathers[key]
-        if gather.last == done:
+                (self._begin_gather if key in self.compiled.gathers else self._begin_return)(key)
+        gather = self.compiled.gathers.get(key)
+        if gather is not None and gather.last == done:
             self.state.gathered.pop(gather.source, None)
+
+    def _begin_return(self, key: OpKey) -> None:
+        del self.state.waiting[key]
+        back = self.compiled.returns[key]
+        where = back.op.layer, back.op.microbatch, back.transfer
+        self._launch(key, self.state.dropped.again(key, where, self.layers[where[0]].transfers[where[2]]))
 
     def _begin_gather(self, key: OpKey) -> None:
         del self.state.waiting[key]

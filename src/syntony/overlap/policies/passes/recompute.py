@@ -76,8 +76,6 @@ def keep(graph: Graph, kept: Collection[Segment]) -> Graph:
                 inputs = 0 if own or op.segment else layer.inputs
                 more = layer.left(op.segment) if (op.layer, op.segment) in kept else 0
                 op = op._replace(holds=op.holds - inputs + more)
-            elif op.kind is Kind.RECOMPUTE:
-                op = op._replace(holds=sum(map(layer.left, own)) if op.segment == max(own) else 0)
             elif op.segment == 0 and op.kind is not Kind.BACKWARD_WEIGHT and not own:
                 op = op._replace(frees=op.frees - layer.inputs)
         found.append(op._replace(deps=tuple(dep for dep in op.deps if dep not in gone)))
@@ -163,7 +161,7 @@ class _Again:
     bytes: float  # of what it brings back
     seconds: float
     begin: int  # place in the graph of its forward, and
-    end: int  # of the first Op that computes any of its layer again, and
+    end: int  # its own, and
     last: int  # of its backward
     waits: list[int]  # in which it may hide
 
@@ -190,7 +188,7 @@ class _Program:
         names: dict[object, int] = {}
         choice: dict[Segment, int] = {}
         held, now = dict[int, tuple[int, float]](), dict.fromkeys(graph.devices, 0.0)
-        again, first = list[_Again](), dict[tuple[int, int], int]()
+        again = list[_Again]()
         for row, op in enumerate(graph):
             now[op.device] += op.holds
             if op.frees > 0:
@@ -204,10 +202,10 @@ class _Program:
                 choice[segment] = names.setdefault(name, len(names))
             user = op.key._replace(kind=Kind.BACKWARD)
             user = user if user in before else op.key._replace(kind=Kind.BACKWARD_INPUT)
-            begin, end = place[op.key._replace(kind=Kind.FORWARD)], first.setdefault((op.layer, op.microbatch), row)
+            begin = place[op.key._replace(kind=Kind.FORWARD)]
             left, took = layer.left(op.segment), float(seconds[row])
             mine = before[user][-ahead:]
-            again.append(_Again(choice[segment], segment, op.device, left, took, begin, end, place[user], mine))
+            again.append(_Again(choice[segment], segment, op.device, left, took, begin, row, place[user], mine))
         inputs = {i: float(graph.layers[i].inputs) for i, _ in choice}
         return _Program(choice, inputs, again, waits, held)
 

@@ -13,8 +13,9 @@ reduce_scatter, and so they are made: equal bytes, and one message's latency ins
     x -row-> norm, w -column-> first matrix, attention or activation -row-> second matrix, + x
 
 Sequences are whole on a row, heads on a column, so attention needs nobody. Norms stand behind the row's gather, and
-see all of the width; every rank has their gains, whose gradients are summed. Weights that have come stay until the
-backward is through with them; those of a branch travel together. Tesseract's depth (Wang et al., arXiv 2105.14500) is
+see all of the width; every rank has their gains, whose gradients are summed. Weights that have come are dropped after
+their use, and come again for the backward; where a layer is computed again, so do activations that came along a row
+(`CommSpec.uses`). Those of a branch travel together. Tesseract's depth (Wang et al., arXiv 2105.14500) is
 data parallelism around such a grid: `dp = 2`.
 """
 
