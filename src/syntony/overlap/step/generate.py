@@ -276,7 +276,7 @@ class _Step:
         amount: float,
         deps: Iterable[OpKey],
         lagged: tuple[OpKey, ...],
-        shed: int,
+        shed: float,
     ) -> Op:
         """An Op of the backward; the one that ends a microbatch's gives its activations back. Gradients have memory of
         their own that stays, unless they are sharded."""

@@ -36,7 +36,7 @@ from syntony.trainer.parallel.data_parallel.factors import FactorLeaf
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
-from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Task, compiled
+from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Return, Task, compiled
 from syntony.trainer.run.dropped import Dropped
 
 Tensors = tuple[Tensor, ...]
@@ -137,7 +137,7 @@ class Interpreter:
         """
         self.step += 1
         gathers = self.compiled.gathers
-        later = {**gathers, **self.compiled.returns}
+        later: dict[OpKey, Gather | Return] = {**gathers, **self.compiled.returns}
         state = self.state = StepState(microbatches, {key: set(one.after) for key, one in later.items()})
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
