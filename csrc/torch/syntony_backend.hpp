@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "bindings/core/process.hpp"
+#include "bindings/core/group/process.hpp"
 #include "torch/device/device_work.hpp"
 #include "torch/device/on_device.hpp"
 #include "torch/hooks.hpp"

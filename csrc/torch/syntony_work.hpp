@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "bindings/core/process.hpp"
+#include "bindings/core/group/process.hpp"
 #include "core/progress/work.hpp"
 #include "torch/buffers.hpp"
 #include "torch/errors.hpp"

@@ -21,7 +21,7 @@ from syntony.trainer.run import loop
 from syntony.trainer.run.profile import plain
 from syntony.trainer.run.rank import Rank, World
 from tests.collectives.running import launch
-from tests.trainer import plan_script
+from tests.trainer.run import plan_script
 
 MB = 1 << 20
 

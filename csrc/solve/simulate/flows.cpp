@@ -4,8 +4,8 @@
 #include <limits>
 #include <string>
 
-#include "solve/simulate/column_checks.hpp"
-#include "solve/simulate/path_chooser.hpp"
+#include "solve/column_checks.hpp"
+#include "solve/simulate/links/path_chooser.hpp"
 
 namespace syntony {
 namespace {

@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "solve/simulate/paths.hpp"
-#include "solve/simulate/wires.hpp"
+#include "solve/simulate/links/paths.hpp"
+#include "solve/simulate/links/wires.hpp"
 
 namespace syntony {
 

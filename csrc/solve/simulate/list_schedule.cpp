@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "solve/simulate/column_checks.hpp"
+#include "solve/column_checks.hpp"
 
 namespace syntony {
 namespace {

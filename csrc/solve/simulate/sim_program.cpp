@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "solve/simulate/path_chooser.hpp"
+#include "solve/simulate/links/path_chooser.hpp"
 #include "solve/simulate/steady_state.hpp"
 
 namespace syntony {

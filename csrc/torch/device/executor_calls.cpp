@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/core/process.hpp"
+#include "bindings/core/group/process.hpp"
 #include "torch/errors.hpp"
 
 namespace syntony::glue {

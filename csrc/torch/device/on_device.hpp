@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "bindings/core/process.hpp"
+#include "bindings/core/group/process.hpp"
 #include "torch/device/executor_calls.hpp"
 #include "torch/device/messages.hpp"
 #include "torch/device/staging.hpp"

@@ -21,7 +21,7 @@ from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import OpKey
-from syntony.overlap.step.pipelines import Times, finish, pipeline
+from syntony.overlap.step.pipelines.pipelines import Times, finish, pipeline
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense, sharded
 from tests.overlap.plans import key

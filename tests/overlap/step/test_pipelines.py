@@ -7,8 +7,8 @@ from itertools import accumulate
 import pytest
 
 from syntony.base.command import UserError
-from syntony.overlap.step.pipelines import PIPELINES, pipeline
-from syntony.overlap.step.tasks import Pipeline, Task, Times, finish
+from syntony.overlap.step.pipelines.pipelines import PIPELINES, pipeline
+from syntony.overlap.step.pipelines.tasks import Pipeline, Task, Times, finish
 
 SIZES = [(1, 2), (2, 4), (3, 9), (4, 8), (4, 12)]
 EVEN = [(2, 4), (4, 4), (4, 8), (6, 6), (8, 16)]

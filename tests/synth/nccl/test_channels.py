@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from syntony import _solve
 from syntony.__main__ import main
-from syntony.synth.nccl.bound import channel_bound
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
 from syntony.synth.nccl.graph_file import COLLNET, NVLS, RING, TREE, channels_on, fault_of, graph_text, read_graphs
-from syntony.synth.nccl.hosts import host_named
-from syntony.synth.nccl.machine import Machine, MachineError
-from syntony.synth.nccl.packing import pack
-from syntony.synth.nccl.paths import PathKind
+from syntony.synth.nccl.machine.hosts import host_named
+from syntony.synth.nccl.machine.machine import Machine, MachineError
+from syntony.synth.nccl.machine.paths import PathKind
+from syntony.synth.nccl.packing.bound import channel_bound
+from syntony.synth.nccl.packing.packing import pack
 from tests.sampled import examples
 
 MACHINES = Path(__file__).parents[2] / "data" / "nccl_machines"

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.__main__ import main
-from syntony.synth.nccl.cost_model import Group, calibrated, predicted
-from syntony.synth.nccl.measured import read_times
-from syntony.synth.nccl.tuner import MOST_BYTES, Curve, Way, choices, table_text, way_named
+from syntony.synth.nccl.tuning.cost_model import Group, calibrated, predicted
+from syntony.synth.nccl.tuning.measured import read_times
+from syntony.synth.nccl.tuning.tuner import MOST_BYTES, Curve, Way, choices, table_text, way_named
 from tests.sampled import examples
 
 SOURCE = Path(__file__).parents[3] / "csrc" / "nccl_tuner" / "tuner.c"

@@ -25,7 +25,7 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.overlap.policies.table import LEFT_OUT, POLICIES
     from syntony.overlap.predict.machine import MACHINES
     from syntony.overlap.step.models import MODELS
-    from syntony.overlap.step.pipelines import PIPELINES
+    from syntony.overlap.step.pipelines.pipelines import PIPELINES
 
     policies = [
         {

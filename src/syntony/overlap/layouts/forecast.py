@@ -27,8 +27,8 @@ from syntony.overlap.step.generate import split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
-from syntony.overlap.step.pipelines import pipeline
-from syntony.overlap.step.tasks import Pipeline, Times, finish
+from syntony.overlap.step.pipelines.pipelines import pipeline
+from syntony.overlap.step.pipelines.tasks import Pipeline, Times, finish
 
 Doubles = NDArray[np.float64]
 _LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "outer": "cp", "heads": "cp", "ep": "ep"}

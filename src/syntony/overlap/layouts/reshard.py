@@ -26,8 +26,8 @@ from syntony.base.command import UserError
 from syntony.overlap.step.generate import split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.pipelines import PIPELINES
-from syntony.overlap.step.tasks import places
+from syntony.overlap.step.pipelines.pipelines import PIPELINES
+from syntony.overlap.step.pipelines.tasks import places
 
 Integers = NDArray[np.int64]
 

@@ -30,8 +30,8 @@ from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, TWIN, OpKey
-from syntony.overlap.step.pipelines import pipeline
-from syntony.overlap.step.tasks import Pipeline, Times
+from syntony.overlap.step.pipelines.pipelines import pipeline
+from syntony.overlap.step.pipelines.tasks import Pipeline, Times
 
 
 def generate(

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
-from syntony.overlap.step.pipelines import PIPELINES
+from syntony.overlap.step.pipelines.pipelines import PIPELINES
 
 Attention = Literal["ring", "striped", "plain", "ulysses", "usp"]
 

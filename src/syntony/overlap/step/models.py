@@ -43,7 +43,7 @@ from syntony.overlap.step.demand import Demand, Visits
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
-from syntony.overlap.step.pipelines import PIPELINES
+from syntony.overlap.step.pipelines.pipelines import PIPELINES
 
 
 @dataclass(frozen=True)

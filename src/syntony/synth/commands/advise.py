@@ -14,7 +14,7 @@ from syntony.topologies.cli import add_topology
 
 if TYPE_CHECKING:
     from syntony.synth.nccl.channels import ChannelSet, Host
-    from syntony.synth.nccl.packing import Packing
+    from syntony.synth.nccl.packing.packing import Packing
 
 _TIMEOUT = 30.0
 _WORTH = 1.02  # a gain below 2 % is in the noise of nccl-tests
@@ -38,8 +38,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.synth.commands.export import dumped_channels
-    from syntony.synth.nccl.hosts import host_named
-    from syntony.synth.nccl.packing import pack
+    from syntony.synth.nccl.machine.hosts import host_named
+    from syntony.synth.nccl.packing.packing import pack
     from syntony.synth.nccl.report import described
 
     host = host_named(options.topology, across=options.across)
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argparse.Namespace) -> dict[str, Any]:
     """The graph file, and what it promises beside NCCL's own choice where that is known."""
-    from syntony.synth.nccl.depth_first import estimated_own
+    from syntony.synth.nccl.packing.depth_first import estimated_own
     from syntony.synth.nccl.report import allowed
 
     total = float(rings.chosen.total)
@@ -110,7 +110,7 @@ def _tuner(host: Host, rings: Packing, options: argparse.Namespace) -> dict[str,
 def _tuned(host: Host, rings: Packing, options: argparse.Namespace) -> tuple[float, int]:
     """The largest gain of the best way over the one that NCCL's model chooses, among the measured sizes and ways."""
     from syntony.synth.commands.export import measured_curves
-    from syntony.synth.nccl.cost_model import group_of, predicted
+    from syntony.synth.nccl.tuning.cost_model import group_of, predicted
 
     curves = measured_curves(options.measured, rccl=False)
     ring = (len(rings.chosen.channels), float(rings.chosen.speed))
@@ -129,7 +129,7 @@ def _tuned(host: Host, rings: Packing, options: argparse.Namespace) -> tuple[flo
 
 def _variables(host: Host, rings: Packing) -> dict[str, Any]:
     """The one variable that follows from the machine's wires."""
-    from syntony.synth.nccl.paths import PathKind
+    from syntony.synth.nccl.machine.paths import PathKind
 
     intra, inter = host.kinds("ring", rings.chosen.channels)
     test = "all_reduce_perf -b 64M -e 1G -f 2"

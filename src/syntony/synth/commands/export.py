@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from syntony.synth.nccl.channels import ChannelSet, Host
-    from syntony.synth.nccl.cost_model import Group, Predicted
-    from syntony.synth.nccl.tuner import Curve
+    from syntony.synth.nccl.tuning.cost_model import Group, Predicted
+    from syntony.synth.nccl.tuning.tuner import Curve
 
 _TIMEOUT = 60.0
 _OF_LIMIT = 0.4  # of --timeout for rings, as much for trees; the rest for bounds and for writing
@@ -56,8 +56,8 @@ def _configure_graph(parser: argparse.ArgumentParser) -> None:
 def _run_graph(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.synth.nccl.graph_file import graph_text
-    from syntony.synth.nccl.hosts import host_named
-    from syntony.synth.nccl.packing import MOST_CHANNELS, pack
+    from syntony.synth.nccl.machine.hosts import host_named
+    from syntony.synth.nccl.packing.packing import MOST_CHANNELS, pack
     from syntony.synth.nccl.report import allowed, described, packed_line, packed_object
 
     output = options.output
@@ -113,7 +113,7 @@ def dumped_channels(host: Host, path: str | None) -> dict[str, ChannelSet]:
 
 
 def _configure_tuner(parser: argparse.ArgumentParser) -> None:
-    from syntony.synth.nccl.tuner import COLLECTIVES
+    from syntony.synth.nccl.tuning.tuner import COLLECTIVES
 
     parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
     parser.add_argument(
@@ -140,8 +140,8 @@ def _configure_tuner(parser: argparse.ArgumentParser) -> None:
 
 def _run_tuner(options: argparse.Namespace) -> int:
     from syntony.base.wording import bytes_of, counted, unknown
-    from syntony.synth.nccl.cost_model import calibrated
-    from syntony.synth.nccl.tuner import COLLECTIVES, choices, table_text
+    from syntony.synth.nccl.tuning.cost_model import calibrated
+    from syntony.synth.nccl.tuning.tuner import COLLECTIVES, choices, table_text
 
     rccl = options.command.endswith("rccl-tuner")
     if options.collective not in COLLECTIVES:
@@ -184,8 +184,8 @@ def _run_tuner(options: argparse.Namespace) -> int:
 
 def measured_curves(texts: Sequence[str], *, rccl: bool) -> list[Curve]:
     """The curves of `--measured WAY=FILE`, .. Raises UserError."""
-    from syntony.synth.nccl.measured import read_times
-    from syntony.synth.nccl.tuner import ALGORITHMS, RCCL_ALGORITHMS, Curve, way_named
+    from syntony.synth.nccl.tuning.measured import read_times
+    from syntony.synth.nccl.tuning.tuner import ALGORITHMS, RCCL_ALGORITHMS, Curve, way_named
 
     curves: list[Curve] = []
     for text in texts:
@@ -202,9 +202,9 @@ def measured_curves(texts: Sequence[str], *, rccl: bool) -> list[Curve]:
 def _model(options: argparse.Namespace) -> tuple[Group, list[Predicted]]:
     """What NCCL's cost model says with the channels of `export nccl-graph` on the same hosts."""
     from syntony.base.wording import counted
-    from syntony.synth.nccl.cost_model import group_of, predicted
-    from syntony.synth.nccl.hosts import host_named
-    from syntony.synth.nccl.packing import pack
+    from syntony.synth.nccl.machine.hosts import host_named
+    from syntony.synth.nccl.packing.packing import pack
+    from syntony.synth.nccl.tuning.cost_model import group_of, predicted
 
     nodes = options.nodes or 1
     host = host_named(options.on, across=nodes > 1)

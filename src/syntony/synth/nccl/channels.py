@@ -23,8 +23,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
-from syntony.synth.nccl.machine import Machine, MachineError, MachineNode
-from syntony.synth.nccl.paths import Costs, PathKind, Paths
+from syntony.synth.nccl.machine.machine import Machine, MachineError, MachineNode
+from syntony.synth.nccl.machine.paths import Costs, PathKind, Paths
 
 Shape = Literal["ring", "chain"]
 

@@ -26,8 +26,8 @@ from pathlib import Path
 
 from syntony.base.files.xml_document import Element, parse
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
-from syntony.synth.nccl.machine import Machine, MachineError
-from syntony.synth.nccl.paths import PathKind
+from syntony.synth.nccl.machine.machine import Machine, MachineError
+from syntony.synth.nccl.machine.paths import PathKind
 
 RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
 NAMES = ("ring", "tree", "collnet chain", "nvls", "collnet direct")

@@ -9,12 +9,12 @@ from typing import Any
 from syntony.base.command import UserError
 from syntony.base.wording import counted
 from syntony.synth.checker import Verdict
-from syntony.synth.nccl.bound import channel_bound
 from syntony.synth.nccl.channels import Host
 from syntony.synth.nccl.graph_file import RING, TREE, Graph, channels_on, fault_of, read_graphs
-from syntony.synth.nccl.hosts import host_named
-from syntony.synth.nccl.machine import MachineError
-from syntony.synth.nccl.packing import MOST_CHANNELS
+from syntony.synth.nccl.machine.hosts import host_named
+from syntony.synth.nccl.machine.machine import MachineError
+from syntony.synth.nccl.packing.bound import channel_bound
+from syntony.synth.nccl.packing.packing import MOST_CHANNELS
 from syntony.synth.nccl.report import allowed, busiest
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from syntony.base.wording import counted
 from syntony.synth.nccl.channels import ChannelSet, Host
-from syntony.synth.nccl.packing import Packing
+from syntony.synth.nccl.packing.packing import Packing
 
 
 def described(host: Host) -> str:

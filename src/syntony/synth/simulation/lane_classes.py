@@ -10,12 +10,12 @@ an equitable partition (Godsil and Royle, "Algebraic Graph Theory", 9.3) is foun
 different colours are split until none are. No symmetry has to be declared, and none has to exist.
 
 Why simulating one lane per colour is exact. Say that at some moment all lanes of a colour are equally far, and all
-connections of a colour hold and carry the same. When links are shared (csrc/solve/simulate/fair_share.hpp), all rates
-rise together; while connections of a colour have equal rates, links of a colour are equally full, so they are full at
-the same level and settle connections of whole colours. In the quotient, one link stands for its colour and carries a
-connection of each colour as often as each of its links does: the same levels. So messages of a colour end at one time,
-and what lanes can do then depends on their rows and on connections that are alike. The beginning is alike, hence by
-induction everything.
+connections of a colour hold and carry the same. When links are shared (csrc/solve/simulate/links/fair_share.hpp), all
+rates rise together; while connections of a colour have equal rates, links of a colour are equally full, so they are
+full at the same level and settle connections of whole colours. In the quotient, one link stands for its colour and
+carries a connection of each colour as often as each of its links does: the same levels. So messages of a colour end at
+one time, and what lanes can do then depends on their rows and on connections that are alike. The beginning is alike,
+hence by induction everything.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ links carries |G| / k flows of it per crossing.
 
 Why this is exact. Let the transfers that have started, and the bytes that each has left, be invariant under G at some
 moment. Max-min fair rates are unique, and an automorphism of the links maps fair rates to fair rates, so the rates are
-invariant too. Filling (csrc/solve/simulate/fair_share.hpp) raises all rates together; with equal rates in an orbit, the
-links of an orbit are full at the same level, that of one link of capacity c with weights |G| / k. So what ends next are
-whole orbits, and at one time. What starts then depends on what is held, which is invariant, and on the order of lanes:
-by steps, then by orbits as they are listed (symmetry/groups.py). A lane has at most one transfer of an orbit, so this
-is invariant too. The beginning is invariant, hence by induction everything.
+invariant too. Filling (csrc/solve/simulate/links/fair_share.hpp) raises all rates together; with equal rates in an
+orbit, the links of an orbit are full at the same level, that of one link of capacity c with weights |G| / k. So what
+ends next are whole orbits, and at one time. What starts then depends on what is held, which is invariant, and on the
+order of lanes: by steps, then by orbits as they are listed (symmetry/groups.py). A lane has at most one transfer of an
+orbit, so this is invariant too. The beginning is invariant, hence by induction everything.
 
 Values are told apart without spelling the group out (symmetry/free_group.py). A value's anchor is the rank of the first
 contribution in it; moved home by its anchor it has a form, made of its operands' forms and of where these have their

@@ -8,8 +8,8 @@
 Dao et al., FlashAttention (NeurIPS 2022), section 3.1. On CPUs the blocks are torch's kernels; elsewhere they are
 written out, and a block's scores are there while it is computed.
 
-A sequence that goes through the pipeline in pieces (overlap/step/sequence.py) leaves each piece's keys and values to
-later ones, whose backwards come first and leave their gradients: a `Pieces` for each sequence and attention.
+A sequence that goes through the pipeline in pieces (overlap/step/pipelines/sequence.py) leaves each piece's keys and
+values to later ones, whose backwards come first and leave their gradients: a `Pieces` for each sequence and attention.
 """
 
 from __future__ import annotations

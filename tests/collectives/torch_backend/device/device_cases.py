@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from syntony.collectives.torch_backend.autoload import create
 from tests.collectives.torch_backend.device import late_device
-from tests.trainer.layout_script import config_of, trained
+from tests.trainer.run.layout_script import config_of, trained
 
 NAME = os.environ.get("DEVICE", "late")
 Tensor = torch.Tensor

@@ -14,8 +14,8 @@ from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import FORWARD
-from syntony.overlap.step.pipelines import pipeline
-from syntony.overlap.step.tasks import Pipeline, Task, Times
+from syntony.overlap.step.pipelines.pipelines import pipeline
+from syntony.overlap.step.pipelines.tasks import Pipeline, Task, Times
 
 
 def layout_of(graph: Graph) -> Layout:

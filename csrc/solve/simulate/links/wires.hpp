@@ -1,0 +1,121 @@
+// Wires: messages on links, by the alpha-beta model with fairly shared links. The clock of every simulator here.
+//
+//     link 0  [===== message 0 =====][== message 2 ==]            a message streams through all links of its way at
+//     link 1       [= message 1 =]                                once, at a max-min fair rate (fair_share.hpp), and
+//                                 ·· latency ··▶ 0 arrived        arrives `latency` after its last byte has left
+//
+// Whoever simulates starts messages with `send` and learns from `advance` what becomes of them. What happens at one
+// moment is one batch: links are shared anew once per moment, however many messages begin or end there.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "solve/simulate/links/fair_share.hpp"
+
+namespace syntony {
+
+struct WireEvent {
+  enum class Kind : std::uint8_t {
+    left,     // the message's last byte is on the wire
+    arrived,  // it is there
+    woken,    // a moment that `wake` asked for has come
+  };
+  Kind kind;
+  std::uint32_t tag;
+};
+
+/// Since `time`, `link` has carried `rate` bytes/s.
+struct LinkRate {
+  double time;
+  std::uint32_t link;
+  double rate;
+};
+
+class Wires {
+ public:
+  /// `capacity`: bytes/s of every link; `timeline`: whether the rates of links are written down.
+  Wires(std::vector<double> capacity, bool timeline);
+
+  /// Seconds since the beginning.
+  [[nodiscard]] double now() const { return now_; }
+
+  /// Starts a message now. Tags are the caller's. A message without bytes, or without crossings, leaves at once.
+  void send(std::uint32_t tag, std::span<const Crossing> crossings, double bytes, double latency);
+  void wake(std::uint32_t tag, double at);
+
+  /// What happens next, all of it at time `now()`, by kind and tag; empty when nothing is under way. What is sent then
+  /// and leaves at once is for the next call, at the same time. Valid until the next call.
+  std::span<const WireEvent> advance();
+
+  [[nodiscard]] std::span<const LinkRate> timeline() const { return timeline_; }
+
+  /// Appends all that the future of the messages depends on, but for the time: equal numbers, equal futures. Rounded to
+  /// `share` bytes and `moment` seconds.
+  void describe(double share, double moment, std::vector<std::int64_t>& state) const;
+  /// Moves the clock; what is under way stays as far from its end as it was.
+  void skip(double seconds);
+
+ private:
+  struct Message {
+    std::uint32_t tag = 0;
+    std::uint32_t version = 0;  // of its finish
+    bool streams = false;
+    double remaining = 0;  // bytes, at the time `since`
+    double since = 0;
+    double rate = 0;
+    [[nodiscard]] double end() const { return since + remaining / rate; }
+    double latency = 0;
+  };
+  struct Finish {  // of a message, unless its version has changed since
+    double time;
+    std::uint32_t message;
+    std::uint32_t version;
+    friend bool operator>(const Finish& a, const Finish& b) {
+      return a.time != b.time ? a.time > b.time : a.message > b.message;
+    }
+  };
+  struct Appointment {
+    double time;
+    WireEvent event;
+    friend bool operator>(const Appointment& a, const Appointment& b) { return a.time > b.time; }
+  };
+  template <class Item>
+  struct Soonest : std::priority_queue<Item, std::vector<Item>, std::greater<>> {
+    [[nodiscard]] const std::vector<Item>& items() const { return this->c; }
+    void assign(std::vector<Item>& items) {
+      this->c.swap(items);
+      std::ranges::make_heap(this->c, std::greater<>{});
+    }
+    void postpone(double seconds) {  // all alike, so their order stays
+      for (Item& item : this->c) item.time += seconds;
+    }
+  };
+
+  void leave(std::uint32_t tag, double latency);
+  void collect();
+  void share();
+  void finish_due();
+
+  bool keeps_timeline_;
+  std::vector<LinkRate> timeline_;
+  std::vector<double> last_rate_;  // per link, where a timeline is kept
+
+  FairShare shares_;
+  double now_ = 0;
+  std::vector<Message> messages_;
+  std::vector<std::uint32_t> free_;
+  std::vector<Finish> fresh_;
+  Soonest<Finish> finishes_;
+  Soonest<Appointment> appointments_;
+  std::vector<WireEvent> leaving_;
+  std::vector<WireEvent> events_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,1 @@
+"""Pipeline schedules: per device the order of its tasks."""
