@@ -26,7 +26,7 @@ from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.plan import Plan
-from syntony.trainer.config import Config, Data, Model, Parallel, Run
+from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.activations import Watch
 from syntony.trainer.run.loop import train
@@ -51,6 +51,24 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "tp 4, grid": ("fifo", Parallel(tp=4, grid=True)),
     "tp 4, grid, recompute": ("fifo", Parallel(tp=4, grid=True, recompute=True)),
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
+    "pp 4 chimera": ("fifo", Parallel(pp=4, schedule="chimera")),
+    "pp 4 hanayo": ("fifo", Parallel(pp=4, schedule="hanayo")),
+    "pp 4 v_half": ("fifo", Parallel(pp=4, schedule="v_half")),
+    "pp 4 v_min": ("fifo", Parallel(pp=4, schedule="v_min")),
+    "pp 4 dualpipe_v": ("fifo", Parallel(pp=4, schedule="dualpipe_v")),
+    "pp 4 breadth_first": ("fifo", Parallel(pp=4, schedule="breadth_first", loops=2)),
+    "pp 4 seq1f1b": ("fifo", Parallel(pp=4, schedule="seq1f1b", slices=2)),
+    "pp 4 terapipe": ("fifo", Parallel(pp=4, schedule="terapipe", slices=4)),
+    "cp 4 striped": ("fifo", Parallel(cp=4, attention="striped")),
+    "cp 4 plain": ("fifo", Parallel(cp=4, attention="plain")),
+    "cp 4 double ring": ("fifo", Parallel(cp=4, inner=2)),
+    "cp 4 ulysses": ("fifo", Parallel(cp=4, attention="ulysses")),
+    "cp 4 usp": ("fifo", Parallel(cp=4, attention="usp", traders=2)),
+    "cp 2 x tp 2": ("fifo", Parallel(cp=2, tp=2)),
+    "dp 4, zero 2": ("fifo", Parallel(dp=4, zero=2)),
+    "dp 4, zero 3, spread": ("fifo", Parallel(dp=4, zero=3, replicas=2, spread=True)),
+    "dp 2 x tp 2, zero 3": ("fifo", Parallel(dp=2, tp=2, zero=3)),
+    "dp 2 x pp 2, zero 1": ("fifo", Parallel(dp=2, pp=2, zero=1)),
     "dp 4, delayed weights": ("ooo_backprop", Parallel(dp=4)),
     "cp 4": ("fifo", Parallel(cp=4)),
     "dp 4, zero 3": ("fifo", Parallel(dp=4, zero=3)),
@@ -71,29 +89,34 @@ class Found(NamedTuple):
     whole: list[int]
 
 
-def found(cases: Sequence[tuple[str, Parallel, int]]) -> list[Found]:
-    """Of policies, layouts, and microbatches of a step, each on all the ranks."""
+def found(cases: Sequence[Config]) -> list[Found]:
+    """Each on all the ranks."""
     with tempfile.TemporaryDirectory(prefix="syntony-memory-") as folder:
         into = Path(folder, "bytes")
         run_ranks(RANKS, partial(_ranks, cases, into), _SILENCE)
         return [Found(*one) for one in json.loads(into.read_text())]
 
 
-def _ranks(cases: Sequence[tuple[str, Parallel, int]], into: Path, exchange: Exchange | None) -> int:
+def counted(one: Found) -> float:
+    """By how much what was seen differs from what was planned, at most."""
+    return max(abs(b / a - 1) for a, b in zip(one.planned, one.seen, strict=True))
+
+
+def _ranks(cases: Sequence[Config], into: Path, exchange: Exchange | None) -> int:
     def work(config: Config, mesh: Mesh, world: World) -> None:
         one_by_one = []
-        for name, parallel, microbatches in cases:
-            place = Mesh(parallel, mesh.rank)
-            rank = Rank(config_of(parallel, microbatches, name), place, World(place, _SILENCE))
-            one_by_one.append(_step(rank, name))
+        for case in cases:
+            place = Mesh(case.parallel, mesh.rank)
+            one_by_one.append(_step(Rank(case, place, World(place, _SILENCE))))
         if mesh.rank == 0:
             into.write_text(json.dumps(one_by_one))
 
-    return train(config_of(*cases[0][1:]), exchange, work)
+    return train(cases[0], exchange, work)
 
 
-def _step(rank: Rank, name: str) -> Found:
+def _step(rank: Rank) -> Found:
     config, cost = rank.config, cost_of(rank.recorded(), {}, {})
+    name, sizes = config.overlap.policy, config.parallel
     rank.begin(Plan.from_text(planned(chain_of(name), rank.recorded(), cost).text))
     watch, gradients, clip = Watch(rank.interpreter), list[int](), rank.updates.clip
     layers = rank.updates.layers.values()
@@ -104,10 +127,10 @@ def _step(rank: Rank, name: str) -> Found:
         gradients.append(_bytes([*(shard.gradient for shard in shards), *(sharded._home for sharded in layers)]))
 
     rank.updates.clip = summed  # type: ignore[method-assign]
-    tokens = torch.zeros(rank.shape[0], config.model.context // config.parallel.cp, dtype=torch.int64)
+    tokens = torch.zeros(rank.shape[0], config.model.context // (sizes.cp * sizes.slices), dtype=torch.int64)
     for _ in range(2):
         with watch.step():
-            rank.step([(tokens, tokens)] * (config.data.microbatches // config.parallel.dp), 1e-5)
+            rank.step([(tokens, tokens)] * (config.data.microbatches // sizes.dp * sizes.slices), 1e-5)
         rank.rest()
     weights = _bytes([*(shard.weights for shard in shards), *(sharded.whole for sharded in layers)])
     remembered = _bytes([each for shard in shards for each in rank.updates.memories(shard).values()])
@@ -131,14 +154,16 @@ def config_of(parallel: Parallel, microbatches: int, name: str = "fifo") -> Conf
     evenly, and computing is emulated."""
     run = Run(compute="emulated", forward=1e-4) if name.startswith("fastermoe") else Run()
     model = Model(blocks=7, width=64, heads=4, hidden=128, context=64, experts=8 if parallel.ep > 1 else 0)
-    return Config(model, Data(rows=2, microbatches=microbatches), parallel=parallel, run=run)
+    return Config(
+        model, Data(rows=2, microbatches=microbatches), parallel=parallel, overlap=Overlap(policy=name), run=run
+    )
 
 
 def _held(options: argparse.Namespace) -> Iterator[Row]:
-    cases = [(name, parallel, 8) for name, parallel in HELD.values()]
-    for label, (name, _, _), one in zip(HELD, cases, found(cases), strict=True):
-        gap = max(abs(b / a - 1) for a, b in zip(one.planned, one.seen, strict=True))
-        cells = (label, name, _kilo(one.planned), _kilo(one.seen), f"{gap:.2%}")
+    cases = [config_of(parallel, 8, name) for name, parallel in HELD.values()]
+    for label, case, one in zip(HELD, cases, found(cases), strict=True):
+        gap = counted(one)
+        cells = (label, case.overlap.policy, _kilo(one.planned), _kilo(one.seen), f"{gap:.2%}")
         yield Row(cells, f"differs by {gap:.1%}, not {CLOSE:.0%}" if gap > CLOSE else "")
 
 
@@ -147,7 +172,7 @@ def _kilo(sizes: list[float] | list[int]) -> str:
 
 
 def _sharded(options: argparse.Namespace) -> Iterator[Row]:
-    cases = [("fifo", Parallel(dp=RANKS, zero=level), RANKS) for level in range(4)]
+    cases = [config_of(Parallel(dp=RANKS, zero=level), RANKS) for level in range(4)]
     for level, one in enumerate(found(cases)):
         formula = [size // RANKS if level >= least else size for size, least in zip(one.whole, (3, 2, 1), strict=True)]
         formula[1] += one.whole[1] // RANKS if level == 1 else 0
