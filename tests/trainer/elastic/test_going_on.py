@@ -21,11 +21,12 @@ from tests.trainer.elastic import going_on_script
 
 ZERO = ["parallel.dp=4", "parallel.zero=3"]
 HYBRID = ["parallel.dp=4", "parallel.zero=2", "parallel.replicas=2"]
+SPREAD = [*HYBRID, "parallel.spread=true"]
 PIPELINE = ["parallel.dp=2", "parallel.pp=2"]
 SAMPLE: list[tuple[str, list[str], list[list[int]], int]] = [
     ("nobody is lost", ZERO, [], 0),
     ("rank 0, before it has copied", ZERO, [[0, 3, 0]], 0),
-    ("rank 3, in the middle of a step", HYBRID, [[3, 3, 9]], 0),
+    ("rank 3, in the middle of a step", SPREAD, [[3, 3, 9]], 0),
     ("one replica of a pipeline", PIPELINE, [[3, 2, 4]], 0),
     ("two, one after the other", ["parallel.dp=4", "parallel.zero=1"], [[1, 2, 5], [0, 4, 3]], 0),
     ("lost and replaced", [*ZERO, "run.steps=30"], [[2, 3, 8]], 1),
@@ -35,6 +36,8 @@ MORE = [
     ("two at once", [*ZERO, "elastic.copies=2"], [[1, 3, 4], [2, 3, 5]], 0),
     ("every second step", [*ZERO, "elastic.every=2"], [[1, 3, 4]], 0),
     ("not sharded", ["parallel.dp=4"], [[2, 3, 9]], 0),
+    ("replicas", HYBRID, [[1, 3, 9]], 0),
+    ("replicas, down to one", [*SPREAD, "elastic.copies=2"], [[1, 3, 9], [2, 5, 2], [3, 6, 4]], 0),
     ("optimistic", [*ZERO, "optimizer.clip=optimistic"], [[2, 3, 9]], 0),
     ("experts", ["model.experts=4", "parallel.dp=4", "parallel.ep=2", "parallel.zero=1"], [[1, 3, 9]], 0),
 ]

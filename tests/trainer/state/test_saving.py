@@ -32,6 +32,9 @@ def read(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_four_ranks_write_and_others_go_on(tmp_path: Path) -> None:
     text = shutil.copy(typing.__file__, tmp_path / "text.py")
+    half = tmp_path / "four" / ".step-1.0123456789abcdef.part"  # of a run that was killed
+    half.mkdir(parents=True)
+    (half / "__0_0.distcp").write_bytes(b"half")
     done = run(saving_script.main, text, tmp_path, timeout=280, torch=True)
     said = {name: lines for name, *lines in (line.split("\t") for line in done.stdout.splitlines())}
     assert len(said) == 6, done.stderr[-3000:]

@@ -40,7 +40,7 @@ from syntony.trainer.run.progress import Line, Log, Seen
 from syntony.trainer.run.rank import Rank, World
 from syntony.trainer.run.tuning import Tuning
 from syntony.trainer.state.checkpoint import Progress, digest, load, newest
-from syntony.trainer.state.saving import Saving
+from syntony.trainer.state.saving import Saving, forget_unfinished
 
 Work = Callable[[Config, Mesh, World], None]
 
@@ -106,6 +106,8 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
         resumed = f"resumed from {resume}: {loaded.read / 1e6:.2f} MB read, {loaded.moved / 1e6:.2f} MB moved"
     copies = company.copies(rank, cost) if company else None
     saving = Saving(rank)
+    if run.save and first:
+        forget_unfinished(run.save)
     estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
     if speaks and went_on is None:
         show([_opening(config, rank, data, plan), *([resumed] if resume else [])])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,6 +74,14 @@ class _Share:
     layer: int
     boxes: list[Box]
     places: list[tuple[int, int]]
+
+
+def forget_unfinished(folder: str) -> None:
+    """Removes what a run that was killed had begun to write there: checkpoints that have no name yet. On one rank, when
+    none is being written; a folder of checkpoints belongs to one run at a time."""
+    for path in Path(folder).glob(".step-*.part"):
+        if re.fullmatch(r"\.step-\d+\.[0-9a-f]{16}\.part", path.name) and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 class Saving:
