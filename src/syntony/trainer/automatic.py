@@ -43,7 +43,9 @@ def fewer(config: Config, ranks: int) -> Config:
         data = dp * given.cp
         replicas = math.gcd(given.replicas, data)
         spread = given.spread and replicas > 1
-        sizes = replace(given, dp=dp, ep=math.gcd(given.ep, data), replicas=replicas, spread=spread)
+        secondary = math.gcd(given.secondary, data)
+        ep = math.gcd(given.ep, data)
+        sizes = replace(given, dp=dp, ep=ep, replicas=replicas, spread=spread, secondary=secondary)
         found = replace(config, parallel=sizes)
         with suppress(UserError):
             checked(found, lambda section, key: "")

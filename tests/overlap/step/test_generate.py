@@ -15,6 +15,7 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.generate import generate, split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.models import layers_of, model_named
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
 from tests.overlap.plans import COST, in_order, key
@@ -236,3 +237,17 @@ def test_shared_weights_are_summed_by_tp_before_dp() -> None:
     assert key("share.1") not in graph.by_key
     assert generate(layers, Layout(tp=2, microbatches=2))[key("opt.0")].deps == (key("share.0"),)
     assert key("share.0") not in generate(layers, Layout(dp=2)).by_key
+
+
+def test_secondary_shards_are_gathered_among_neighbours() -> None:
+    layout = Layout(dp=8, zero=3, secondary=2, microbatches=2)
+    graph = generate(layers_of(model_named("gpt:hidden=256,blocks=2"), layout), layout)
+    gathers = [op for op in graph if op.kind is Kind.ALL_GATHER and op.microbatch >= 0]
+    assert {(op.key.direction, op.lane) for op in gathers} == {("f", "dp"), ("b", "near")}
+    for op in gathers:
+        if op.lane == "near":  # of what a forward of this step has brought
+            assert any(graph[key].kind is Kind.FORWARD and key.layer == op.layer for key in op.deps)
+            assert not op.lagged
+    for sizes in ({"zero": 2}, {"zero": 3, "replicas": 2}, {"zero": 3, "dp": 6}):
+        with pytest.raises(UserError, match="secondary is 4; it needs zero 3 and one replica, and must divide dp x cp"):
+            Layout(**{"dp": 8, "secondary": 4} | sizes)  # type: ignore[arg-type]

@@ -89,6 +89,10 @@ EXACT = {
         "dp4 x ep2 factors": EXPERTS | FACTORS | split(dp=4, ep=2),
         "dp4 x ep2 sums of all forms": EXPERTS | SUMS[2] | split(dp=4, ep=2),
         "dp2 x pp2": split(dp=2, pp=2),
+        "dp4 secondary": split(dp=4, zero=3, secondary=2),
+        "dp4 secondary, recompute, optimistic": split(dp=4, zero=3, secondary=2, recompute=True) | OPTIMISTIC,
+        "dp2 x pp2 secondary": split(dp=2, pp=2, zero=3, secondary=2, schedule="zb1p"),
+        "dp4 x ep2 secondary": EXPERTS | split(dp=4, ep=2, zero=3, secondary=2),
         "pp4 zbv": split(pp=4, schedule="zbv"),
         "pp4 chimera": split(pp=4, schedule="chimera"),
         "pp4 hanayo": split(pp=4, schedule="hanayo"),
@@ -158,7 +162,7 @@ CLOSE = {
 
 SOME = (
     "dp4 sums of all forms", "dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3",
-    "dp2 x pp2 x ep2", "dp2 x pp2 chimera zero 2",
+    "dp2 x pp2 x ep2", "dp2 x pp2 chimera zero 2", "dp4 secondary",
 )  # fmt: skip
 SELDOM = (
     "dp2 zero 1 by slices", "dp2 sums of two forms", "dp2 factors",

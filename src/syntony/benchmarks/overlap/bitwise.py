@@ -33,6 +33,7 @@ def _layouts() -> dict[str, tuple[str, ...]]:
     exact: dict[str, tuple[str, ...]] = {f"dp {n}": (f"parallel.dp={n}",) for n in (2, 4)}
     exact |= {f"dp 4, zero {level}": ("parallel.dp=4", f"parallel.zero={level}") for level in (1, 2, 3)}
     exact |= {"dp 4, zero 3, 2 replicas": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2")}
+    exact |= {"dp 4, zero 3, secondary": ("parallel.dp=4", "parallel.zero=3", "parallel.secondary=2")}
     for schedule in SCHEDULES:
         loops = 2 if schedule in TWICE else 1
         exact[f"pp 4 {schedule}"] = ("parallel.pp=4", f"parallel.schedule={schedule}", f"parallel.loops={loops}")

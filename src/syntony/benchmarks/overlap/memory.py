@@ -67,6 +67,7 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "cp 2 x tp 2": ("fifo", Parallel(cp=2, tp=2)),
     "dp 4, zero 2": ("fifo", Parallel(dp=4, zero=2)),
     "dp 4, zero 3, spread": ("fifo", Parallel(dp=4, zero=3, replicas=2, spread=True)),
+    "dp 4, zero 3, secondary": ("fifo", Parallel(dp=4, zero=3, secondary=2)),
     "dp 2 x tp 2, zero 3": ("fifo", Parallel(dp=2, tp=2, zero=3)),
     "dp 2 x pp 2, zero 1": ("fifo", Parallel(dp=2, pp=2, zero=1)),
     "dp 4, delayed weights": ("ooo_backprop", Parallel(dp=4)),

@@ -40,12 +40,14 @@ def updaters(layer: LayerSpec, layout: Layout) -> int:
     return shards(layer, layout) * spread if layout.zero else 1
 
 
-def lasting(weights: Doubles, parts: Doubles, updating: Doubles, zero: int, element: int) -> Doubles:
+def lasting(
+    weights: Doubles, parts: Doubles, updating: Doubles, zero: int, element: int, secondary: int = 1
+) -> Doubles:
     """Bytes of each layer, of which a rank has so many bytes of weights, a share of one in `parts`, and updates one in
-    `updating`."""
+    `updating`; one in `secondary` is a secondary shard."""
     states = weights * optimizer_bytes(element) / element / updating
     gradients = np.where(parts > 1, 0.0, weights) if zero >= 2 else weights
-    return states + gradients + weights / (parts if zero >= 3 else 1)
+    return states + gradients + weights / (parts if zero >= 3 else 1) + (weights / secondary if secondary > 1 else 0)
 
 
 def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
@@ -59,7 +61,7 @@ def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
     weights = np.array([layer.weights for layer in graph.layers], np.float64)
     parts = np.array([shards(layer, graph.layout) if graph.layout.zero else 1 for layer in graph.layers], np.float64)
     updating = np.array([updaters(layer, graph.layout) for layer in graph.layers], np.float64)
-    stays = lasting(weights, parts, updating, graph.layout.zero, element)
+    stays = lasting(weights, parts, updating, graph.layout.zero, element, graph.layout.secondary)
     found = dict.fromkeys(graph.devices, 0.0)
     for device, layer in {(op.device, op.layer) for op in graph if op.kind is Kind.FORWARD}:
         found[device] += float(stays[layer])

@@ -123,6 +123,7 @@ class _Step:
         self.uses: list[OpKey] = []  # on the current device: the first task's last Op that needs each gathered weight
         self.returns: list[OpKey] = []  # there: the last Op that needs each of what moves again
         self.begun: set[int] = set()  # of the current device: layers that have gradients
+        self.seen: dict[int, OpKey] = {}  # by layer, its first Op of the step
         self.verified = False  # the device has looked at the last step's norm
         self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
         self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
@@ -151,15 +152,17 @@ class _Step:
                         gathers[part] = OpKey("gather", part, microbatch, direction=way)
                         use = self._last(kind, i, microbatch)
                         self.uses += [use] if use not in self.uses[-1:] else []
-                        yield self._moved(
+                        near = kind != "F" and part == i and self._near(i)
+                        op = self._moved(
                             gathers[part],
                             Kind.ALL_GATHER,
                             part,
                             microbatch,
-                            deps=ahead,
-                            lagged=self._updated(part),
+                            deps=[*ahead, self.seen[i]] if near else ahead,
+                            lagged=() if near else self._updated(part),
                             holds=size,
                         )
+                        yield op._replace(lane="near") if near else op
                     if part in gathers:
                         weights.append(gathers[part])
                         shed += size if microbatch == last and not (stays and kind == "F") else 0
@@ -180,8 +183,13 @@ class _Step:
     def _key(self, kind: Kind, i: int, microbatch: int, segment: int) -> OpKey:
         return OpKey(kind, i, microbatch, segment if len(self.layers[i].segments) > 1 else -1)
 
+    def _near(self, i: int) -> bool:
+        """Whether the layer's backward gathers weights out of what its first forward of the step has left."""
+        return self.layout.secondary > 1 and self._group(i)[0] == "dp"
+
     def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
+        self.seen.setdefault(i, self._key(Kind.FORWARD, i, m, 0))
         before = self._needed(i, 0, weights)
         if i > 0:
             way = yield from self._message(i - 1, i, m, FORWARD)

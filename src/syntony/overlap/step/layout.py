@@ -6,6 +6,8 @@ Where tp is a grid, `row` and `column` are its ranks side by side, and below eac
 Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together. Of double rings,
 `cp` is the inner one, and `outer` the ranks at the same place of these.
 
+With secondary shards, `near` are neighbours in `dp` who gather weights for the backward among themselves.
+
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
 and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
 pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
@@ -28,6 +30,7 @@ Attention = Literal["ring", "striped", "plain", "ulysses", "usp"]
 
 
 _SIZES = ("dp", "tp", "pp", "ep", "cp")
+_COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner", "secondary")
 
 
 class Clip(StrEnum):
@@ -52,6 +55,8 @@ class Parallel:
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
     spread               each replica updates a part of a shard, so the optimizer's state is divided by all of dp x cp,
                          while weights and gradients move among the ranks of one replica
+    secondary            with zero=3: so many neighbours keep a part each of what is gathered for the forward, and
+                         gather weights for the backward out of these (ZeRO++'s hpZ); 1: out of all ranks' shards again
     sequence             with tp: between the branches, activations are sharded along the sequence
     grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
@@ -72,6 +77,7 @@ class Parallel:
     zero: int = 0
     replicas: int = 1
     spread: bool = False
+    secondary: int = 1
     sequence: bool = True
     grid: bool = False
     attention: Attention = "ring"
@@ -95,6 +101,7 @@ class Parallel:
             "dp": data // self.replicas * self.copies,
             "replicas": self.replicas,
             "data": data if self.replicas > 1 else 1,
+            "near": self.secondary,
             "edp": data // self.ep,
             "tp": self.tp,
             "row": self.side,
@@ -155,7 +162,7 @@ class Layout(Parallel):
     clip: Clip = Clip.OFF
 
     def __post_init__(self) -> None:
-        for name in (*_SIZES, "replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner"):
+        for name in (*_SIZES, *_COUNTS):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.attention not in get_args(Attention):
@@ -178,6 +185,11 @@ class Layout(Parallel):
             raise UserError(f"replicas is {self.replicas}, but zero is 0: unsharded weights are replicas as they are")
         if self.spread and self.replicas == 1:
             raise UserError("spread divides a shard's update among replicas, but replicas is 1")
+        if self.secondary > 1 and (self.zero < 3 or self.replicas > 1 or self.dp * self.cp % self.secondary):
+            raise UserError(
+                f"secondary is {self.secondary}; it needs zero 3 and one replica, and must divide dp x cp; these are "
+                f"{self.zero}, {self.replicas}, {self.dp * self.cp}"
+            )
         if self.schedule not in PIPELINES:
             guess = did_you_mean(self.schedule, PIPELINES)
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")

@@ -12,6 +12,7 @@
     dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
                are replicas
     replicas   data ranks at the same place of their blocks               copies of one sharded model
+    near       neighbours in `dp`                                         secondary shards of weights
     ep         blocks of `ep` neighbouring data ranks                     different experts
     edp        data ranks at the same place of those blocks               copies of the same experts
 
@@ -67,6 +68,7 @@ class Mesh:
         place["column"], place["row"] = divmod(place["tp"], layout.side) if layout.grid else (0, 0)
         place["data"] = (place["dp"] * layout.cp + place["cp"]) * layout.copies
         place["data"] += layout.copies > 1 and 2 * place["pp"] >= layout.pp
+        place["near"] = place["data"] % self.size("near")
         place["edp"], place["ep"] = divmod(place["data"], layout.ep)
         place["replicas"], place["within"] = divmod(place["data"], self.size("dp"))
         return place

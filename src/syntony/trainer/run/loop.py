@@ -239,6 +239,7 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
         zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
         updating = shards * (layout.replicas if layout.spread else 1)
         state = (1 / shards if zero >= 3 else 1) + (2 / updating if zero >= 1 else 2)
+        state += 1 / sizes.secondary if sizes.secondary > 1 else 0
         kept = 2 * 3 * (config.elastic.copies + 1) / every[1] if config.elastic.copies else 0  # versions; with memories
         lasting += 4 * flat.elements * (state + turns + (zero < 2) + kept) * sizes.copies / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried

@@ -244,7 +244,7 @@ class Rank:
         first = {i: sharded.flat.begin(config.run.seed, sharded.layer.name) for i, sharded in layers.items()}
         self.plan = plan
         self.runner = PlanRunner(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
-        copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp")}
+        copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp", "near")}
         self.updates = Updates(
             plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies
         )

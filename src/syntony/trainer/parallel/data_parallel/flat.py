@@ -84,3 +84,13 @@ class Flat:
 
 def _up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
+
+
+def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Flat tensors that lie in memory one after the other, as one; None where they do not."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None
+        end += tensor.numel() * tensor.element_size()
+    return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,), first.storage_offset())

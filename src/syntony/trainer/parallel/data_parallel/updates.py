@@ -28,7 +28,9 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Optimizer
+from syntony.trainer.parallel.data_parallel.flat import adjacent
 from syntony.trainer.parallel.data_parallel.norm import ExactSum
+from syntony.trainer.parallel.data_parallel.secondary import Secondary
 from syntony.trainer.parallel.data_parallel.sharded_layer import Shard, ShardedLayer
 from syntony.trainer.parallel.data_parallel.slices import Slices
 
@@ -41,7 +43,7 @@ class Updates:
     """The layers that one rank holds, between their gradients and their next weights.
 
     total      adds up sums of squares over all ranks: a small blocking exchange
-    copies     by lane of copies of shards: how many there are, and which this is
+    copies     by lane of copies of shards, or secondary shards: how many there are, and which this is
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Updates:
         self._needed = {index: self._before(index) for index in layers}
         self._missing: dict[OpKey, set[object]] = {op.key: self._awaited(op) for op in moving}
         self._staged: dict[OpKey, Tensor] = {}
+        self._near = Secondary(*copies["near"])
         self._lasting: dict[Shard, Tensor] = {}  # gradients that stay where they are, whole
         self._bound: set[OpKey] = set()  # sums in place, whose memory the engine knows
         self._unverified = False
@@ -134,6 +137,7 @@ class Updates:
 
     def begin(self, first: bool) -> None:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
+        self._near.begin()
         for op in (*self._renewals, *self._gathers) if first else ():
             if any(self._graph[dep].lagged for dep in op.deps):
                 self._made(op)
@@ -369,11 +373,15 @@ class Updates:
 
     def unpack(self, key: OpKey, wholes: Mapping[int, Tensor]) -> None:
         """The gather has ended: weights may be used."""
-        self._unpack(self._early[key], wholes)
+        op = self._early[key]
+        self._unpack(op, wholes)
+        if op.lane == "dp":
+            self._near.keep(self._shards[key], wholes)
 
     def _gather(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
         shards = self._shards[op.key]
-        mine = torch.cat([shard.weights for shard in shards])  # a copy: it may be part of the output
+        parts = [self._near.of(shard) if op.lane == "near" else shard.weights for shard in shards]
+        mine = torch.cat(parts)  # a copy: it may be part of the output
         into = [wholes[shard.layer][shard.begin : shard.end] for shard in shards]
         if len(into) > 1:
             into = [torch.empty(sum(shard.end - shard.begin for shard in shards))]
@@ -384,8 +392,8 @@ class Updates:
         staged, shards = self._staged.pop(op.key, None), self._shards[op.key]
         if staged is None:
             return
-        n = self.layers[shards[0].layer].n
-        rows = torch.split(staged.view(n, -1), [shard.size for shard in shards], 1)
+        n = self._near.ranks if op.lane == "near" else self.layers[shards[0].layer].n
+        rows = torch.split(staged.view(n, -1), [(shard.end - shard.begin) // n for shard in shards], 1)
         for shard, row in zip(shards, rows, strict=True):
             wholes[shard.layer][shard.begin : shard.end].view(n, -1).copy_(row)
 
@@ -459,16 +467,6 @@ class Updates:
         arena = torch.zeros(sum(sharded.flat.elements for sharded in staying))
         for sharded, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
             sharded.place_gradient(part)
-
-
-def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Flat tensors that lie in memory one after the other, as one; None where they do not."""
-    first, end = tensors[0], tensors[0].data_ptr()
-    for tensor in tensors:
-        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
-            return None
-        end += tensor.numel() * tensor.element_size()
-    return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,), first.storage_offset())
 
 
 def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
