@@ -292,12 +292,6 @@ def shares_for(rates: Sequence[float]) -> list[int]:
     How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.
     """
 
-def boxes_for(ranks: int) -> list[list[int]]:
-    """About sqrt(ranks) boxes of nearly equal size."""
-
-def double_binary_tree(ranks: int) -> tuple[list[int], list[int]]:
-    """The parents in both trees; a root is its own parent."""
-
 SHARED_PIECE_BYTES: int = 131072
 
 def shared_way(collective: str, ranks: int, bytes: int) -> str:

@@ -124,20 +124,6 @@ def find_channels(gpus: int, nets: int, closed: bool, offset: Annotated[NDArray[
     Channels that the links carry together, by depth-first search of so many steps: for each its network device (-1 without) and its GPUs. See csrc/solve/graph/channel_search.hpp.
     """
 
-class Permutations:
-    """Stages as columns; see csrc/solve/graph/birkhoff.hpp."""
-
-    @property
-    def length(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
-
-    @property
-    def to(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
-
-def birkhoff(n: int, matrix: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Permutations:
-    """
-    The n x n matrix as permutations that last as long as its largest row or column. ValueError for a negative entry.
-    """
-
 class ExchangePlan:
     """Pieces as columns; see csrc/solve/graph/exchange_plan.hpp."""
 

@@ -442,14 +442,6 @@ void bind_algorithms(nb::module_& m) {
   m.def(
       "shares_for", [](const std::vector<double>& rates) { return shares_for(rates); }, "rates"_a,
       "How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.");
-  m.def("boxes_for", &boxes_for, "ranks"_a, "About sqrt(ranks) boxes of nearly equal size.");
-  m.def(
-      "double_binary_tree",
-      [](std::uint32_t ranks) {
-        const auto trees = double_binary_tree(ranks);
-        return std::pair(trees[0].parent, trees[1].parent);
-      },
-      "ranks"_a, "The parents in both trees; a root is its own parent.");
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "bindings/columns.hpp"
-#include "solve/graph/birkhoff.hpp"
 #include "solve/graph/exchange_plan.hpp"
 
 namespace nb = nanobind;
@@ -13,20 +12,6 @@ using namespace nb::literals;
 
 void bind_exchange(nb::module_& m) {
   using syntony::ExchangePlan;
-  using syntony::Permutations;
-  nb::class_<Permutations>(m, "Permutations", "Stages as columns; see csrc/solve/graph/birkhoff.hpp.")
-      .def_prop_ro(
-          "length", [](const Permutations& found) { return syntony::array_of(found.length); }, nb::rv_policy::move)
-      .def_prop_ro("to", [](const Permutations& found) { return syntony::array_of(found.to); }, nb::rv_policy::move);
-  m.def(
-      "birkhoff",
-      [](std::size_t n, const syntony::Column<std::int64_t>& matrix) {
-        const nb::gil_scoped_release unlocked;
-        return syntony::birkhoff(n, syntony::span_of(matrix));
-      },
-      "n"_a, "matrix"_a,
-      "The n x n matrix as permutations that last as long as its largest row or column. ValueError for a negative "
-      "entry.");
   nb::class_<ExchangePlan> plan(m, "ExchangePlan", "Pieces as columns; see csrc/solve/graph/exchange_plan.hpp.");
   const auto add = [&](const char* name, auto member) {
     plan.def_prop_ro(

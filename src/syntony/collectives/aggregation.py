@@ -61,11 +61,6 @@ class InNetwork:
     def size(self) -> int:
         return self._size
 
-    @property
-    def window_bytes(self) -> int:
-        """Bytes that this rank may have on their way at once: the switch's slots that are its job's."""
-        return self._client.window * self._client.slot_bytes
-
     def all_reduce(
         self, input: Any, output: Any = None, *, number_format: str | None = None, timeout: float | None = None
     ) -> None:

@@ -45,15 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="A switch that adds: workers stream packets to it and get their sums back.",
         epilog="example: python -m syntony.lab.aggregator --listen 127.0.0.1:4600 --slots 64 --format int32_block",
     )
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="where workers connect")
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="address that ranks connect to")
     parser.add_argument("--slots", type=int, default=SLOTS, metavar="N", help=f"packets kept (default {SLOTS})")
     parser.add_argument(
         "--slot-bytes", type=int, default=SLOT_BYTES, metavar="B", help=f"bytes of a packet (default {SLOT_BYTES})"
     )
     parser.add_argument(
-        "--format", action="append", default=[], choices=NUMBER_FORMATS, help="a number format it adds (default all)"
+        "--format",
+        action="append",
+        default=[],
+        choices=NUMBER_FORMATS,
+        help="a number format to accept; may be repeated (default: all)",
     )
-    parser.add_argument("--tenants", type=int, default=1, metavar="T", help="jobs at once (default 1)")
+    parser.add_argument(
+        "--tenants", type=int, default=1, metavar="T", help="jobs that may use it at the same time (default 1)"
+    )
     options = parser.parse_args(arguments)
     try:
         aggregator = _emulation.Aggregator(

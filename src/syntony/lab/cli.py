@@ -178,7 +178,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _configure_clean(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("labs", nargs="*", metavar="ID", help="labs to end, running or not (all that are left behind)")
+    parser.add_argument(
+        "labs", nargs="*", metavar="ID", help="labs to remove, running or not (default: all that were left behind)"
+    )
 
 
 def _clean(arguments: argparse.Namespace) -> int:

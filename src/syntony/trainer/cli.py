@@ -24,8 +24,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="instead of what the file says; repeat. parallel=auto: the sizes of [parallel] that are predicted to be "
-        "fastest on these ranks (parallel=auto:network=1e9: at so many bytes/s between hosts)",
+        help="override a value of the file; may be repeated. parallel=auto: the sizes of [parallel] that are predicted "
+        "to be fastest on these ranks (parallel=auto:network=1e9: at so many bytes/s between hosts)",
     )
     parser.add_argument(
         "--ranks", type=count, metavar="N", help="start N ranks here (default: as many as the file asks for)"
@@ -35,9 +35,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _configure_train(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument("--restarts", type=count, default=0, metavar="N",
-                        help="so many ranks that are lost get a process anew, with [elastic] copies")  # fmt: skip
+                        help="restart up to N lost ranks (needs [elastic] copies)")  # fmt: skip
     parser.add_argument("--join", default="", metavar="HOST:PORT",
-                        help="as one more rank of the run whose [elastic] door that is")  # fmt: skip
+                        help="join a running job as a new rank, at the address of its [elastic] door")  # fmt: skip
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -91,9 +91,13 @@ def _start(arguments: argparse.Namespace, work: Work | None, restarts: int = 0, 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument("--policies", default="serial,ddp,fifo,need", metavar="A,B+C,..",
-                        help="who plans (default %(default)s); `syntony overlap list` has them all")  # fmt: skip
-    parser.add_argument("--steps", type=count, default=5, metavar="N", help="of each per round (default 5)")
-    parser.add_argument("--rounds", type=count, default=3, metavar="N", help="in which they take turns (default 3)")
+                        help="policies to compare (default %(default)s); `syntony overlap list` lists all")  # fmt: skip
+    parser.add_argument(
+        "--steps", type=count, default=5, metavar="N", help="steps of each policy per round (default 5)"
+    )
+    parser.add_argument(
+        "--rounds", type=count, default=3, metavar="N", help="rounds; the policies take turns within each (default 3)"
+    )
     add_output(parser, "-o", "--output", type=str, folder=True, metavar="FOLDER",
                help="write traces: POLICY.json for Perfetto, POLICY.et")  # fmt: skip
 

@@ -32,7 +32,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="F.html for a page, F.svg, F.pdf or F.png for a picture of one panel",
     )
     parser.add_argument(
-        "--panel", metavar="TITLE", help="of a picture: which panel, by the beginning of its title (default: the first)"
+        "--panel",
+        metavar="TITLE",
+        help="panel to draw in a picture, by the beginning of its title (default: the first)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument(
@@ -48,24 +50,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         type=size,
         default=1 << 26,
         metavar="BYTES",
-        help="bytes that schedules are simulated for (default 64M)",
+        help="message size for which schedules are simulated (default 64M)",
     )
     parser.add_argument(
         "--topology",
         metavar="T",
-        help="the wires of a program, which names none; and of a bench's results, for their limit",
+        help="topology of a program, whose file names none; of bench results, to show their limit",
     )
     parser.add_argument(
         "--machine",
         default="cpu",
         metavar="NAME[:K=V,..]",
-        help="that a plan of a training step is predicted for (see `overlap plan`)",
+        help="hardware for which the plan of a training step is predicted (see `overlap plan`)",
     )
     parser.add_argument(
         "--fifo-depth",
         type=count,
         metavar="N",
-        help="prove programs with FIFOs of so many messages (default: as many as they ask for)",
+        help="prove programs with FIFOs of N messages (default: as many as their files ask for)",
     )
     parser.add_argument("--kinds", action="store_true", help="list the kinds of files that are known, and end")
 

@@ -36,6 +36,7 @@
 #include "core/group/communicator.hpp"
 #include "core/process/host.hpp"
 #include "core/progress/progress_engine.hpp"
+#include "require.hpp"
 
 namespace {
 
@@ -46,12 +47,6 @@ using syntony::Communicator;
 using syntony::Error;
 using syntony::ProgressEngine;
 using syntony::Work;
-
-void require(bool truth, const std::string& what) {
-  if (truth) return;
-  std::fprintf(stderr, "wrong: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -1,7 +1,5 @@
 #include "bulk_copies.hpp"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -10,6 +8,7 @@
 #include "cuda/device/combination.hpp"
 #include "programs.hpp"
 #include "ranks.hpp"
+#include "require.hpp"
 
 namespace syntony::cuda {
 namespace {
@@ -20,12 +19,6 @@ struct Target {
   Memory memory;
   std::byte* begin;
 };
-
-void require(bool truth, const std::string& what) {
-  if (truth) return;
-  std::fprintf(stderr, "wrong: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 void copy_once(Random& random, HostBulk& engine) {
   const std::size_t bytes = below(random, 10) == 0 ? below(random, 64) : below(random, 12 * BulkStages::kBytes);

@@ -18,18 +18,13 @@
 #include "cuda/pull.hpp"
 #include "programs.hpp"
 #include "ranks.hpp"
+#include "require.hpp"
 #include "switched_jobs.hpp"
 
 namespace {
 
 using namespace syntony;
 using namespace syntony::cuda;
-
-void require(bool truth, const std::string& what) {
-  if (truth) return;
-  std::fprintf(stderr, "wrong: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 Program any_program(Random& random, std::uint32_t ranks) {
   const auto collective = static_cast<Collective>(below(random, 8));

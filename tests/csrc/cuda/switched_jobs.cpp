@@ -1,8 +1,6 @@
 #include "switched_jobs.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
@@ -13,16 +11,11 @@
 #include "core/program/collective.hpp"
 #include "cuda/switches/switched.hpp"
 #include "programs.hpp"
+#include "require.hpp"
 #include "switched_ranks.hpp"
 
 namespace syntony::cuda {
 namespace {
-
-void require(bool truth, const std::string& what) {
-  if (truth) return;
-  std::fprintf(stderr, "wrong: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 using Bytes = std::vector<std::byte>;
 

@@ -27,6 +27,7 @@
 #include "core/process/host.hpp"
 #include "core/progress/progress_engine.hpp"
 #include "core/recorder/recorder_dump.hpp"
+#include "require.hpp"
 
 namespace {
 
@@ -41,12 +42,6 @@ using syntony::ProgressEngine;
 using syntony::Recorder;
 using syntony::ReduceOp;
 using syntony::Work;
-
-void require(bool truth, const std::string& what) {
-  if (truth) return;
-  std::fprintf(stderr, "wrong: %s\n", what.c_str());
-  std::_Exit(1);
-}
 
 /// Where the threads meet.
 class Meeting {

@@ -24,7 +24,6 @@ HYBRID = ["parallel.dp=4", "parallel.zero=2", "parallel.replicas=2"]
 SPREAD = [*HYBRID, "parallel.spread=true"]
 PIPELINE = ["parallel.dp=2", "parallel.pp=2"]
 SAMPLE: list[tuple[str, list[str], list[list[int]], int]] = [
-    ("nobody is lost", ZERO, [], 0),
     ("rank 0, before it has copied", ZERO, [[0, 3, 0]], 0),
     ("rank 3, in the middle of a step", SPREAD, [[3, 3, 9]], 0),
     ("one replica of a pipeline", PIPELINE, [[3, 2, 4]], 0),
@@ -32,6 +31,7 @@ SAMPLE: list[tuple[str, list[str], list[list[int]], int]] = [
     ("lost and replaced", [*ZERO, "run.steps=30"], [[2, 3, 8]], 1),
 ]
 MORE = [
+    ("nobody is lost", ZERO, [], 0),
     *((f"rank {rank} at op {ops}", ZERO, [[rank, 3, ops]], 0) for rank in range(4) for ops in (0, 3, 7, 12)),
     ("two at once", [*ZERO, "elastic.copies=2"], [[1, 3, 4], [2, 3, 5]], 0),
     ("every second step", [*ZERO, "elastic.every=2"], [[1, 3, 4]], 0),

@@ -10,6 +10,7 @@ from syntony.trainer.parallel.context_parallel import ring
 from syntony.trainer.parallel.context_parallel.split import positions
 from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.parallel import parallelized
+from tests.sampled import one_in
 from tests.trainer.parallel.ranks_in_one import assemble, meshes_of, step, tiny
 
 ROWS = 3
@@ -44,15 +45,14 @@ def check(model: Model, rows: int = ROWS, **sizes: object) -> None:
         assert error < 3e-6, (key, error, seed)  # the head computes in float32
 
 
-@pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
-@pytest.mark.parametrize("activation", ["swiglu", "gelu"])
+@pytest.mark.parametrize(
+    ("sequence", "positions", "activation"), one_in(2, [False, True], ["rotary", "learned"], ["swiglu", "gelu"])
+)
 def test_tensor_parallel(sequence: bool, positions: str, activation: str) -> None:
     check(tiny(positions=positions, activation=activation), tp=2, sequence=sequence)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
-@pytest.mark.parametrize("activation", ["swiglu", "gelu"])
+@pytest.mark.parametrize(("positions", "activation"), one_in(2, ["rotary", "learned"], ["swiglu", "gelu"]))
 def test_a_grid(positions: str, activation: str) -> None:
     check(tiny(positions=positions, activation=activation), rows=4, tp=4, grid=True)
 
@@ -75,9 +75,12 @@ def test_a_vocabulary_that_ranks_cannot_share_evenly(ranks: int) -> None:
         assert len({Flat.of(layer.weights).elements for layer in mine}) == 1  # one plan is for all
 
 
-@pytest.mark.parametrize("attention", ["ring", "striped", "plain", "ulysses"])
-@pytest.mark.parametrize(("positions", "ranks"), [("rotary", 2), ("rotary", 4), ("learned", 4)])
-def test_context_parallel(attention: str, positions: str, ranks: int) -> None:
+@pytest.mark.parametrize(
+    ("attention", "spread"),
+    one_in(2, ["ring", "striped", "plain", "ulysses"], [("rotary", 2), ("rotary", 4), ("learned", 4)]),
+)
+def test_context_parallel(attention: str, spread: tuple[str, int]) -> None:
+    positions, ranks = spread
     check(tiny(positions=positions), cp=ranks, attention=attention)
 
 
@@ -113,22 +116,25 @@ def test_double_rings_pass_on_what_they_have(ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes",
+    ("kv", "sizes"),
     [
-        {"tp": 2},
-        {"cp": 2},
-        {"cp": 2, "attention": "ulysses"},
-        {"cp": 4, "attention": "ulysses"},
-        {"cp": 4, "attention": "usp", "traders": 2},
-        {"cp": 2, "tp": 2, "attention": "ulysses"},
-        {"cp": 4, "attention": "striped"},
+        *one_in(
+            2,
+            [1, 2],
+            [
+                {"cp": 2},
+                {"cp": 2, "attention": "ulysses"},
+                {"cp": 4, "attention": "ulysses"},
+                {"cp": 4, "attention": "usp", "traders": 2},
+                {"cp": 4, "attention": "striped"},
+            ],
+        ),
+        (2, {"tp": 2}),  # tp must divide kv
+        (2, {"cp": 2, "tp": 2, "attention": "ulysses"}),
     ],
 )
-@pytest.mark.parametrize("kv", [1, 2])
 def test_grouped_queries(kv: int, sizes: dict[str, object]) -> None:
     """Eight heads that share one or two heads of keys and values, which are fewer than some ranks trade."""
-    if kv % int(str(sizes.get("tp", 1))):
-        pytest.skip("tp must divide them")
     check(tiny(width=32, heads=8, kv=kv), **sizes)
 
 
@@ -137,14 +143,12 @@ def test_expert_parallel(ranks: int) -> None:
     check(tiny(experts=8), dp=ranks, ep=ranks)
 
 
-@pytest.mark.parametrize("attention", ["ring", "ulysses"])
-@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize(("attention", "sequence"), one_in(2, ["ring", "ulysses"], [False, True]))
 def test_products(attention: str, sequence: bool) -> None:
     check(tiny(positions="learned"), dp=2, cp=2, tp=2, attention=attention, sequence=sequence)
 
 
-@pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize("ep", [1, 2])
+@pytest.mark.parametrize(("ep", "sequence"), one_in(2, [1, 2], [False, True]))
 def test_experts_in_parts(ep: int, sequence: bool) -> None:
     check(tiny(experts=4), dp=2, tp=2, ep=ep, sequence=sequence)
 

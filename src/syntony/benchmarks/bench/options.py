@@ -125,8 +125,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is run")
     what.add_argument("-d", "--datatype", default="float", metavar="TYPE", help=f"{', '.join(ELEMENTS)}, all (float)")
     what.add_argument("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPERATIONS)}, all (sum)")
-    what.add_argument("-r", "--root", default="0", metavar="RANK", help="a rank, or all (0)")
-    what.add_argument("--device", choices=DEVICES, default="cpu", help="where buffers lie (cpu)")
+    what.add_argument("-r", "--root", default="0", metavar="RANK", help="root rank, or all (0)")
+    what.add_argument("--device", choices=DEVICES, default="cpu", help="device of the buffers (cpu)")
     what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(ALGORITHMS)} (auto)")
     what.add_argument("--protocol", default=None, metavar="P[,Q...]", help=f"cuda: {', '.join(PROTOCOLS)} (simple)")
     what.add_argument("--schedule", type=Path, default=None, metavar="FILE", help="a schedule or Program file to run")
@@ -138,7 +138,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
     what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",
-                      help="cuda: so many ranks in one process")  # fmt: skip
+                      help="cuda: ranks per process")  # fmt: skip
 
     how = parser.add_argument_group("how it is measured")
     how.add_argument("-n", "--iters", type=int, default=20, metavar="N", help="timed iterations (20)")
@@ -150,7 +150,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-a", "--average", type=int, default=1, choices=range(4), help="0 rank 0, 1 mean, 2 min, 3 max (1)"
     )
     how.add_argument("-I", "--per_iter_timing", action="store_true", help="show min, max, p99, cv%% of iterations")
-    how.add_argument("-K", "--per_iter_skip", type=int, default=0, metavar="N", help="leave the first N out of these")
+    how.add_argument(
+        "-K", "--per_iter_skip", type=int, default=0, metavar="N", help="leave the first N out of -I's statistics"
+    )
     how.add_argument("-G", "--cudagraph", type=int, default=None, dest="graph", metavar="N",
                      help="cuda: capture the iterations, replay them N times (0)")  # fmt: skip
     how.add_argument("-T", "--timeout", type=float, default=120.0, metavar="S", help="seconds without progress (120)")

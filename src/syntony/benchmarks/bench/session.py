@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from syntony import _core
 from syntony.base.answer import tell_json
 from syntony.base.command import UserError
 from syntony.base.outputs import wrote
@@ -52,7 +53,7 @@ def run(
         "hostname": socket.gethostname(),
         "device": 0,
         "device_hex": "cpu",
-        "device_info": f"{len(os.sched_getaffinity(0))} cores",
+        "device_info": f"{_core.usable_cpus()} cores",
     }
     try:
         with told_to_people():

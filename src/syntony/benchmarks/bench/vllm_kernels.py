@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Call, Test
 from syntony.collectives.bootstrap.launch import Exchange
@@ -61,7 +62,7 @@ class VllmKernels:
             raise UserError(f"peer {NAME} does not load: {str(error).splitlines()[0]}") from None
         self._kernels = ops._C
         self._exchange, self._rounds = exchange, 0
-        threads = max(1, len(os.sched_getaffinity(0)) // exchange.size)
+        threads = max(1, _core.usable_cpus() // exchange.size)
         torch.set_num_threads(threads)
         name = exchange.all_gather(f"{NAME} name", f"syntony-{os.getpid()}".encode())[0].decode()
         self._group = self._kernels.init_shm_manager(name, exchange.size, exchange.rank, threads)

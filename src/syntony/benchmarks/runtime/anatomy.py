@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -135,7 +134,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
 
 def _of(ranks: int, choice: sweep.Choice) -> tuple[Part, Part]:
     measured: dict[str, Any] = {}
-    cores = len(os.sched_getaffinity(0))
+    cores = _core.usable_cpus()
 
     def found() -> tuple[Costs, list[dict[str, Any]]]:
         if not measured:

@@ -10,9 +10,9 @@ the ratio of a good choice is around 1: below, as far as two measurements of the
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 
+from syntony import _core
 from syntony.benchmarks.bench.contenders import Syntony
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.runtime.measured import sweep
@@ -37,7 +37,7 @@ def _of(ranks: int, choice: sweep.Choice) -> Part:
             yield from _rows(ranks, collective, choice)
 
     columns = (("collective", -14), ("bytes", 9), ("auto us", 9), ("best us", 9), ("best", -18), ("best/auto", 9))
-    title = f"{ranks} ranks on {len(os.sched_getaffinity(0))} cores: the default choice and the best, p50 of {{}} turns"
+    title = f"{ranks} ranks on {_core.usable_cpus()} cores: the default choice and the best, p50 of {{}} turns"
     return Part(title.format(choice.rounds), columns, rows)
 
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_examination(parser)
-    parser.add_argument("--memory", type=size, default="256M", metavar="SIZE", help="of each rank's (default 256M)")
+    parser.add_argument(
+        "--memory", type=size, default="256M", metavar="SIZE", help="memory that each rank tests (default 256M)"
+    )
 
 
 def _preflight(arguments: argparse.Namespace) -> int:

@@ -14,16 +14,22 @@ from syntony.base.outputs import add_output, wrote
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="what SYNTONY_TRACE_DIR named when the job ran")
-    parser.add_argument("--now", action="store_true", help="first ask the running ranks for fresh records")
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="the folder that SYNTONY_TRACE_DIR named when the job ran"
+    )
+    parser.add_argument("--now", action="store_true", help="first ask the running ranks to write fresh records")
     parser.add_argument(
         "--every",
         type=seconds,
         metavar="S",
-        help="ask them again every S seconds, and say who is slow, from the beginning of a job to its end",
+        help="ask the running ranks every S seconds, and report slow ranks until the job ends",
     )
     parser.add_argument(
-        "--wait", type=seconds, default=5.0, metavar="S", help="for them, with --now or --every (default 5)"
+        "--wait",
+        type=seconds,
+        default=5.0,
+        metavar="S",
+        help="how long to wait for records, with --now or --every (default 5)",
     )
     add_output(
         parser,
@@ -35,7 +41,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="write one trace of all ranks for Perfetto",
     )
     parser.add_argument("--table", action="store_true", help="show the last operations of every rank")
-    parser.add_argument("--last", type=count, default=10, metavar="N", help="so many of each (default 10)")
+    parser.add_argument(
+        "--last", type=count, default=10, metavar="N", help="number of operations shown of each rank (default 10)"
+    )
 
 
 def _trace(arguments: argparse.Namespace) -> int:

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=count, metavar="N", help="start N ranks here (default 2; not under a launcher)")
-    parser.add_argument("--collectives", metavar="A,B", help="only these (default: all; others keep their old table)")
+    parser.add_argument(
+        "--collectives",
+        metavar="A,B",
+        help="collectives to measure (default: all; the others keep their earlier table)",
+    )
     parser.add_argument("--sizes", metavar="S,T", help="bytes to measure at, three or more (default: 8 to 8M, times 4)")
     parser.add_argument(
         "--schedule",
@@ -44,7 +48,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="measure at most N times, until two in a row agree on what is best (default 3)",
     )
-    parser.add_argument("--keep-anyway", action="store_true", help="replace a table that is kept even when unsure")
+    parser.add_argument(
+        "--keep-anyway", action="store_true", help="replace the earlier table even when measurements do not agree"
+    )
     add_output(
         parser,
         "-o",
@@ -52,9 +58,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="F.toml",
         endings=(".toml",),
         what="a configuration is TOML",
-        help="also write the turns for SYNTONY_CONFIG",
+        help="also write the result as a file for SYNTONY_CONFIG",
     )
-    parser.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="of any one step (default 120)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=120.0, metavar="S", help="time limit of each step (default 120)"
+    )
 
 
 def _tune(arguments: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from syntony import _core
 from syntony.base.files.cache_folder import cache_folder
 from syntony.base.files.fields import Fields, FileError, parse_json
 from syntony.base.files.text_file import read_text
@@ -51,8 +52,8 @@ class Place:
     def here(cls, boxes: Sequence[Sequence[int]]) -> Place:
         """This process's machine, taken for all hosts of the group."""
         hosts = tuple(sorted((len(box) for box in boxes), reverse=True))
-        cores = len(os.sched_getaffinity(0))
-        return cls(_processor(), cores, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), installed_version())
+        cpus = _core.usable_cpus()
+        return cls(_processor(), cpus, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), installed_version())
 
     def path(self) -> Path:
         """Where its table is kept."""

@@ -12,7 +12,9 @@ from syntony.overlap.commands.problem import THIN, add_problem, problem
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, policy=False)
-    parser.add_argument("--policies", metavar="A,B+C,..", help="which (default: all that can plan this step)")
+    parser.add_argument(
+        "--policies", metavar="A,B+C,..", help="policies to compare (default: all that can plan this step)"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

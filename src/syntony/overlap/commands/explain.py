@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
-    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many ops and groups of ops (default 5)")
+    parser.add_argument(
+        "--top", type=count, default=5, metavar="N", help="number of ops and groups of ops shown (default 5)"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

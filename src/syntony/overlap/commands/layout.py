@@ -38,18 +38,25 @@ _PART = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-175b; `overlap list` has them all")
-    parser.add_argument("--ranks", type=count, metavar="N", help="devices (default: all of the topology --on)")
+    parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-175b; `overlap list` lists all")
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="number of devices (default: all of the topology --on)"
+    )
     parser.add_argument("--sequences", type=count, metavar="N",
-                        help="of a step, of all ranks (default: one per rank)")  # fmt: skip
+                        help="sequences per step, over all ranks (default: one per rank)")  # fmt: skip
     parser.add_argument("--memory", type=_bytes, metavar="BYTES",
-                        help="of a device that a step may take, such as 80G (default: the machine's)")  # fmt: skip
-    parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
+                        help="memory per device that a step may use, such as 80G (default: the machine's)")  # fmt: skip
+    parser.add_argument(
+        "--element",
+        type=count,
+        metavar="BYTES",
+        help="bytes per element of weights and activations (default 2; on cpu 4)",
+    )
     parser.add_argument("--where", metavar="K=V,..", default="", help="only layouts with tp=8,zero=1 and the like")
     add_machine(parser)
     parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S",
-                        help="seconds of wall clock; what is found by then counts (default 60)")  # fmt: skip
-    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many layouts (default 5)")
+                        help="time limit; the best layouts found by then are shown (default 60)")  # fmt: skip
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="number of layouts shown (default 5)")
     add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan of the best")
 
 

@@ -47,15 +47,25 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     """The arguments that say it."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a plan (.json) or a trace (.et), instead of --model")
     parser.add_argument("--model", metavar="NAME", help="such as thin or gpt3-6.7b; `overlap list` has them all")
-    parser.add_argument("--layout", metavar="K=V,..", default="", help="such as tp=8,pp=4,dp=4,zero=1,microbatches=8")
+    parser.add_argument(
+        "--layout",
+        metavar="K=V,..",
+        default="",
+        help="sizes of parallelism, such as tp=8,pp=4,dp=4,zero=1,microbatches=8",
+    )
     parser.add_argument("--batch", type=count, default=1, metavar="N", help="sequences per microbatch (default 1)")
-    parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
+    parser.add_argument(
+        "--element",
+        type=count,
+        metavar="BYTES",
+        help="bytes per element of weights and activations (default 2; on cpu 4)",
+    )
     parser.add_argument("--skew", type=exponent, default=0.0, metavar="S",
-                        help="tokens ask for experts by Zipf's law, 1/k^S (default 0: for all alike)")  # fmt: skip
+                        help="tokens choose experts by Zipf's law, 1/k^S (default 0: uniformly)")  # fmt: skip
     add_machine(parser)
     if policy:
         parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
-                            help="who plans (default: a file's own plan, else fifo)")  # fmt: skip
+                            help="the policy that plans (default: a file's own plan, else fifo)")  # fmt: skip
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:

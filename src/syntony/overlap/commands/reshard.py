@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-6.7b; `overlap list` has them all")
-    parser.add_argument("--old", required=True, metavar="K=V,..", help="the layout that there is, such as dp=8,zero=3")
-    parser.add_argument("--new", required=True, metavar="K=V,..", help="the one that is wanted, such as dp=6,zero=3")
-    parser.add_argument("--lost", default="", metavar="R,..", help="old ranks that are gone and send nothing")
+    parser.add_argument("--old", required=True, metavar="K=V,..", help="current layout, such as dp=8,zero=3")
+    parser.add_argument("--new", required=True, metavar="K=V,..", help="new layout, such as dp=6,zero=3")
+    parser.add_argument(
+        "--lost", default="", metavar="R,..", help="ranks of the old layout that have failed and send nothing"
+    )
     about = "of a parameter's weight and optimizer state (default 14: 16 bits, Adam in fp32)"
     parser.add_argument("--state", type=count, default=14, metavar="BYTES", help=about)
     parser.add_argument("--on", metavar="TOPOLOGY", help="time the exchange on its wires, such as dgx-a100:2")

@@ -17,10 +17,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, policy=False)
     parser.add_argument("--method", metavar="M,..", help="grid, bayes, mcmc, dp (default: all)")
     parser.add_argument(
-        "--seconds", type=seconds, default=10.0, metavar="S", help="of one core, from the start (default 10)"
+        "--seconds", type=seconds, default=10.0, metavar="S", help="time limit, on one core (default 10)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is random (default 0)")
-    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many plans (default 5)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="number of plans shown (default 5)")
     add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the best plan")
 
 

@@ -15,7 +15,7 @@ from syntony.overlap.commands.problem import THIN, add_problem
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     parser.add_argument(
-        "--real", nargs="+", default=[], metavar="R.et", help="steps as they were recorded, drawn below"
+        "--real", nargs="+", default=[], metavar="R.et", help="recorded traces, drawn below the predicted step"
     )
     add_output(parser, "-o", "--output", type=str, required=True, metavar="F", endings=(".json", ".et"),
                what="a trace is JSON (Perfetto) or Chakra's",

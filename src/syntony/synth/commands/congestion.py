@@ -17,8 +17,8 @@ LAWS = ("none", "dcqcn", "timely", "swift", "hpcc")
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="T", help="a topology with switches")
     parser.add_argument("--senders", type=count, default=8, metavar="N", help="ranks that send to rank 0 (default 8)")
-    parser.add_argument("--law", choices=LAWS, help="only this one: how senders set their rates (default: all)")
-    parser.add_argument("--no-pause", action="store_true", help="switches with endless queues that pause no link")
+    parser.add_argument("--law", choices=LAWS, help="congestion control of the senders (default: each in turn)")
+    parser.add_argument("--no-pause", action="store_true", help="switches with unlimited queues, without pauses (PFC)")
     parser.add_argument("--seconds", type=seconds_of, default=0.02, metavar="S", help="simulated time (default 0.02)")
     add_choice(parser)
 
@@ -27,6 +27,7 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.base.text_table import aligned
     from syntony.base.wording import rate, size_of_file, time
+    from syntony.synth.congestion.dcqcn import standing_queue
     from syntony.synth.congestion.incast import Incast
     from syntony.synth.traffic.choice import Choice
     from syntony.topologies.parse import parse
@@ -59,6 +60,12 @@ def _run(options: argparse.Namespace) -> int:
         f"  arrives: of {rate(incast.bandwidth)}, rank 0's link; waits: in queues; longest: the longest queue",
         f"  the victim sends to rank 1, which nobody else does; sharing fairly, it would get {rate(fair)}",
     ]
+    standing = standing_queue(incast.senders, incast.bandwidth) if "dcqcn" in found else None
+    if standing == float("inf"):
+        story.append("  DCQCN has no steady state with so many senders: it keeps pausing, or queues grow")
+        standing = None
+    elif standing is not None:
+        story.append(f"  DCQCN's steady state in theory, at rank 0's link alone: a queue of {size_of_file(standing)}")
     report = {
         "topology": incast.topology.name,
         "senders": incast.senders,
@@ -68,6 +75,7 @@ def _run(options: argparse.Namespace) -> int:
         "pauses": not options.no_pause,
         "bandwidth": incast.bandwidth,
         "fair_victim": fair,
+        "dcqcn_steady_queue": standing,
         "laws": {law: asdict(one) for law, one in found.items()},
     }
     tell(options, report, story)

@@ -43,7 +43,7 @@ def _configure_graph(parser: argparse.ArgumentParser) -> None:
         help="the channels lead to other hosts, all like this one (what a topology of several hosts always means)",
     )
     parser.add_argument(
-        "--channels", type=count, metavar="N", help="so many channels (default: the fewest that are best)"
+        "--channels", type=count, metavar="N", help="number of channels (default: the fewest that reach the best speed)"
     )
     parser.add_argument(
         "--beside",
@@ -119,8 +119,8 @@ def _configure_tuner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on",
         metavar="T",
-        help="also ways that were not measured, as NCCL's own cost model predicts them on hosts like T (a topology, or "
-        "file: with NCCL's description of a host), scaled by what was measured",
+        help="also combinations that were not measured, as NCCL's own cost model predicts them on hosts like T (a "
+        "topology, or file: with NCCL's description of a host), scaled by what was measured",
     )
     parser.add_argument(
         "--measured",
@@ -226,8 +226,8 @@ def _configure_mscclpp(parser: argparse.ArgumentParser) -> None:
         "files", nargs="+", metavar="F[@LEAST-MOST]", help="schedules or programs, with the sizes that each is for"
     )
     parser.add_argument("--ranks-per-node", type=count, default=8, metavar="N", help="GPUs of a host (default 8)")
-    parser.add_argument("--protocol", choices=("Simple", "LL"), default="Simple", help="how data travel")
-    parser.add_argument("--in-place", action="store_true", help="for calls in place")
+    parser.add_argument("--protocol", choices=("Simple", "LL"), default="Simple", help="protocol of the messages")
+    parser.add_argument("--in-place", action="store_true", help="for in-place calls")
     add_output(
         parser, "-o", "--output", required=True, metavar="FOLDER", folder=True,
         help="the folder for plans and the script that registers them",

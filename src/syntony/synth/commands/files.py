@@ -87,11 +87,11 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--protocol", choices=PROTOCOLS, help="how messages travel there (default Simple)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--in-place", action="store_true", help="for calls whose output is their input")
+    where.add_argument("--in-place", action="store_true", help="for in-place calls")
     where.add_argument(
         "--out-of-place",
         action="store_true",
-        help="for calls with two buffers (default: both where the format can say so, else out of place)",
+        help="for out-of-place calls (default: both where the format can say so, else out of place)",
     )
 
 

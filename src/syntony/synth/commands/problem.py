@@ -38,9 +38,7 @@ def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Top
 def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
     """Adds the options for the time and memory of a search."""
     add_timeout(parser, timeout)
-    parser.add_argument(
-        "--memory", type=size, metavar="BYTES", help="end the search when it takes more (default: never)"
-    )
+    parser.add_argument("--memory", type=size, metavar="BYTES", help="memory limit of the search (default: none)")
 
 
 def add_timeout(parser: argparse.ArgumentParser, timeout: float | None) -> None:

@@ -33,8 +33,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     engines = "; ".join(f"{engine.usage}: {engine.purpose}" for engine in ENGINES)
     parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
-    parser.add_argument("--steps", type=count, metavar="S", help="most steps")
-    parser.add_argument("--rounds", type=count, metavar="R", help="most rounds")
+    parser.add_argument("--steps", type=count, metavar="S", help="maximum number of steps")
+    parser.add_argument("--rounds", type=count, metavar="R", help="maximum number of rounds")
     parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
     parser.add_argument(
         "--pareto", action="store_true", help="find all schedules on the frontier of latency against bandwidth"

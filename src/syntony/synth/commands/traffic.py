@@ -70,10 +70,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     shifts = parser.add_mutually_exclusive_group()
     shifts.add_argument(
-        "--interleave", action="store_true", default=None, help="also with time shifts, found as in CASSINI"
+        "--interleave", action="store_true", default=None, help="also find time shifts between jobs, as CASSINI does"
     )
-    shifts.add_argument("--no-interleave", dest="interleave", action="store_false", help="whatever the file says")
-    parser.add_argument("--mltcp", action="store_true", help="also with shares that grow with what is sent, as MLTCP's")
+    shifts.add_argument(
+        "--no-interleave", dest="interleave", action="store_false", help="no time shifts, whatever the file says"
+    )
+    parser.add_argument(
+        "--mltcp", action="store_true", help="also with shares that grow with the bytes a job has sent, as in MLTCP"
+    )
     parser.add_argument("--top", type=count, default=8, metavar="N", help="number of links in the table (default 8)")
     add_trace(parser, ": jobs, messages, hottest links")
     add_heat_map(parser)

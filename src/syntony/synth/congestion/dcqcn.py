@@ -98,7 +98,10 @@ def standing_mark(flows: int, capacity: float) -> float:
 
 
 def standing_queue(flows: int, capacity: float) -> float:
-    """Bytes in front of that link then: where switches mark this part of the packets. Infinite above P_MAX."""
+    """Bytes in front of that link then: where switches mark this part of the packets. Infinite above P_MAX.
+
+    `capacity` in bytes/s.
+    """
     p = standing_mark(flows, capacity)
     return (K_MIN + p / P_MAX * (K_MAX - K_MIN)) * capacity / RATE_OF_PAPER if p <= P_MAX else float("inf")
 

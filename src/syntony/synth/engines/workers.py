@@ -9,7 +9,6 @@ A worker is a fresh interpreter, no fork: whoever calls an engine may have threa
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 
+from syntony import _core
 from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.pipeline.slicing import streamed
@@ -235,8 +235,8 @@ def _work(connection: Connection) -> None:
 
 
 def cores() -> int:
-    """How many processes can run at once here."""
-    return len(os.sched_getaffinity(0))
+    """How many processes can run at once here, by affinity and by the quota of its control group."""
+    return _core.usable_cpus()
 
 
 if __name__ == "__main__":

@@ -24,11 +24,6 @@ _SINGLE_SEARCHES = 16  # sources that are searched from one by one
 _BLOCK = 1024  # sources that are searched from at once
 
 
-def hops_from(topology: Topology, source: int) -> list[int | None]:
-    """Hops from rank `source` to each rank; None if there is no path."""
-    return _distances(topology, source, _hop_ends(topology))[: topology.ranks]
-
-
 def diameter(topology: Topology) -> int | None:
     """The most hops between two ranks; None if some rank cannot reach another."""
     return None if cut_off(topology) else _furthest(topology, _hop_ends(topology))

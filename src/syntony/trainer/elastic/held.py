@@ -11,7 +11,7 @@ stays whole, so that there is always a step to go back to (Wang et al. 2023, Gem
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,11 +73,6 @@ class Table:
 
     def kept_by(self, rank: int) -> list[Bundle]:
         return [bundle for bundle in self.bundles if rank in bundle.keepers]
-
-    def lost_with(self, gone: Collection[int]) -> list[Piece]:
-        """The pieces that nobody keeps any more when these ranks are gone."""
-        left = [bundle for bundle in self.bundles if set(bundle.keepers) <= set(gone)]
-        return [piece for bundle in left for piece in bundle.pieces]
 
 
 class Version(NamedTuple):
