@@ -49,7 +49,7 @@ _STEPS = 2
 
 def config_of(parallel: Parallel, tokens: int, forward: float) -> Config:
     """One narrow block. `forward`: seconds that one process would take for its forward; 0: it is really computed."""
-    model = Model(blocks=1, width=64, heads=4, hidden=128, context=tokens)
+    model = Model(blocks=1, width=16, heads=4, hidden=32, context=tokens)
     run = Run(compute="emulated", forward=forward) if forward else Run(timeout=_SILENCE)
     return Config(model, Data(rows=1, microbatches=1), parallel=parallel, overlap=Overlap(policy="fifo"), run=run)
 
