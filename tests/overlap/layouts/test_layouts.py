@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,16 +75,21 @@ def test_memory_is_known_before_it_is_simulated() -> None:
         assert choice.forecast.seconds == pytest.approx(sum(choice.forecast.parts.values()))
 
 
-@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize(
+    "form",
+    [{"zero": 1}, {"zero": 3}, {"zero": 3, "secondary": 4}, {"zero": 3, "replicas": 2, "spread": True}],
+    ids=["1", "3", "secondary", "spread"],
+)
 @pytest.mark.parametrize(("ranks", "batch"), [(8, 1), (8, 4), (32, 1)])
-def test_data_parallel_steps_are_forecast(zero: int, ranks: int, batch: int) -> None:
+def test_data_parallel_steps_are_forecast(form: dict[str, Any], ranks: int, batch: int) -> None:
     """Where latency, computation, or the wires say how long gathers and sums take."""
-    layout = Layout(dp=ranks, zero=zero, microbatches=4)
+    layout = Layout(dp=ranks, microbatches=4, **form)
     cost = _cost(layout)
     layers = layers_of(model_named("gpt:hidden=1024,blocks=8,heads=8,seq=512,vocab=4096"), layout, Form(batch, 2))
     told = Forecaster(layers, 2).forecast(layout, cost, cost.wires)
     seen = simulate(planned(chain_of("fifo"), generate(layers, layout), cost), cost)
-    assert told.seconds == pytest.approx(seen.seconds, rel=0.05)
+    # On wires of their own, gathers for a backward let those for the next forward begin a little sooner than forecast.
+    assert told.seconds == pytest.approx(seen.seconds, rel=0.12 if layout.secondary > 1 else 0.05)
 
 
 def test_what_does_not_fit_is_said() -> None:

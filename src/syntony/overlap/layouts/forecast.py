@@ -91,16 +91,20 @@ class Forecaster:
         f, x, w = (float(part.mean()) for part in times)
         took = _length(layout, Times(f, x, w, message)) + busiest * microbatches
 
-        sums, after, before = self._data(layout, wires)
+        sums, after, before, behind = self._data(layout, wires)
         last = float((inputs + weights + back).sum()) / layout.pp
         count = max(1, len(self._layers) // layout.pp)
-        summed, gathered = float(of_devices(sums).max()), float(of_devices(before).max())
+        summed = float(of_devices(sums).max())
+        gathered = float(of_devices(behind).max()) if layout.secondary == 1 else 0.0  # else on wires of their own
         left = max(
             0.0, last * (count - 1) / count - gathered
         )  # of the last backward, in which weights are gathered, too
         exposed = max(summed - left, float(sums.max()))
         waits = sum(
-            (self._waits(layout, wires, before, each) for each in (forward + there, inputs + again + weights + back)),
+            (
+                self._waits(layout, wires, gathers, each)
+                for gathers, each in ((before, forward + there), (behind, inputs + again + weights + back))
+            ),
             none,
         )
         gathers = float(of_devices(after).max()) + microbatches * float(of_devices(waits).max()) + float(before.max())
@@ -143,8 +147,9 @@ class Forecaster:
         """Among how many ranks each layer's update is divided."""
         return self._each(lambda kind: updaters(kind, layout))
 
-    def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles]:
-        """Seconds of each layer's sum of gradients, of its gather after the update, and of one before each use."""
+    def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+        """Seconds of each layer's sum of gradients, of its gather after the update, and of one before each use in the
+        forward, and in the backward."""
         groups, zero = layout.groups, layout.zero
 
         def lane(kind: LayerSpec) -> str:
@@ -169,7 +174,13 @@ class Forecaster:
                 taken += _occupied(wires, "replicas", Kind.ALL_GATHER, kind.weights / groups.get("dp", 1))
             return taken
 
-        return self._each(sums), self._each(after), self._each(lambda kind: gather(kind) if zero == 3 else 0.0)
+        def behind(kind: LayerSpec) -> float:
+            if layout.secondary > 1 and lane(kind) == "dp" and kind.weights:
+                return _occupied(wires, "near", Kind.ALL_GATHER, kind.weights)
+            return gather(kind) if zero == 3 else 0.0
+
+        before = self._each(lambda kind: gather(kind) if zero == 3 else 0.0)
+        return self._each(sums), self._each(after), before, self._each(behind)
 
     def _waits(self, layout: Layout, wires: Mapping[str, Wire], gathers: Doubles, took: Doubles) -> Doubles:
         """By layer, how long a use of gathered weights waits for them (zero=3), if each use takes so long.
@@ -190,7 +201,9 @@ class Forecaster:
             each[1:] += self._output[starts[1:] - 1]  # what came from another device
         ends = np.append(starts[1:], len(self._layers))
         places, most = np.array(order.places), 0.0
-        stays = lasting(self._weights, self._shards(layout, 1), self._updaters(layout), layout.zero, self._element)
+        stays = lasting(
+            self._weights, self._shards(layout, 1), self._updaters(layout), layout.zero, self._element, layout.secondary
+        )
         heavy = int(np.bincount(places, np.add.reduceat(stays, starts), layout.pp).argmax())
         held_by = _held(layout.schedule, layout.pp, layout.loops, _few(layout))
         for device in {0, layout.pp - 1, heavy}:  # the first holds most, those at the ends have more weights

@@ -1,6 +1,6 @@
 """The fastest layout that fits the memory.
 
-    all candidates --forecast, neighbours of the best first, the best with replicas, too--> the best of each tp x ..
+    all candidates --forecast, neighbours of the best first, the best in boxes, too--> the best of each tp x ..
         --wires of the topology--> forecast again
         --simulated, best forecast first, forecasts of a kind times what they were off by, until none promises more or
         time is out--> the fastest
@@ -24,7 +24,7 @@ from syntony.base.command import UserError
 from syntony.base.wording import size_of_file
 from syntony.overlap.layouts.forecast import Forecast, Forecaster
 from syntony.overlap.layouts.memory import needed
-from syntony.overlap.layouts.space import Candidate, Question, candidates, replicated
+from syntony.overlap.layouts.space import Candidate, Question, candidates, nearer
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost, Wire
@@ -33,10 +33,10 @@ from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.models import Form, layers_of
 
-KNOBS = ("tp", "grid", "cp", "pp", "ep", "zero", "replicas", "schedule", "batch", "recompute")
+KNOBS = ("tp", "grid", "cp", "pp", "ep", "zero", "replicas", "secondary", "schedule", "batch", "recompute")
 CHEAP = ("fifo", "serial")
 MORE = ("dear", "bytescheduler", "breadth_first", "dualpipe", "need")
-_SPREAD = 100  # layouts that are looked at with replicas, too
+_SPREAD = 100  # layouts that are looked at with replicas and secondary shards, too
 _TOLERANCE = 1.2  # of a forecast: what is this much slower than the best that was simulated is not
 
 Costs = Callable[[Layout], Cost]
@@ -104,7 +104,15 @@ class _Guess:
     def kind(self) -> tuple[object, ...]:
         """Of layouts whose lanes disturb each other alike."""
         layout = self.candidate.layout
-        return layout.zero, layout.replicas > 1, layout.schedule, layout.grid, layout.cp > 1, layout.ep > 1
+        return (
+            layout.zero,
+            layout.replicas > 1,
+            layout.secondary > 1,
+            layout.schedule,
+            layout.grid,
+            layout.cp > 1,
+            layout.ep > 1,
+        )
 
 
 def search(
@@ -129,7 +137,7 @@ def search(
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if not fitting:
         raise _too_large(asked, guesses)
-    spread = [one for guess in fitting[:_SPREAD] for one in replicated(asked, guess.candidate) if among(one)]
+    spread = [one for guess in fitting[:_SPREAD] for one in nearer(asked, guess.candidate) if among(one)]
     guesses += forecasters.guesses(dict.fromkeys(spread), rough, deadline) if spread else []
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if exact is not None:
@@ -261,7 +269,7 @@ def _knobs(one: Candidate) -> tuple[object, ...]:
     layout = one.layout
     return (
         layout.tp, layout.grid, layout.cp, layout.pp, layout.ep, (layout.attention, layout.traders), layout.zero,
-        layout.sizes["dp"] if layout.replicas > 1 else 0,
+        layout.sizes["dp"] if layout.replicas > 1 else 0, layout.secondary,
         (layout.schedule, layout.loops), one.batch,
     )  # fmt: skip
 

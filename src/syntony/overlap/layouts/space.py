@@ -9,8 +9,8 @@
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
 costs time, so the search turns to it where a layout does not fit without. Nor are replicas of a model that is sharded
-within a box, whose update all share (`spread`): they save time and no memory, so only the best layouts are looked
-at in that form, too.
+within a box, whose update all share (`spread`), or secondary shards within one: they save time and no memory, so only
+the best layouts are looked at in these forms, too.
 """
 
 from __future__ import annotations
@@ -105,12 +105,15 @@ def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Ca
             )  # fmt: skip
 
 
-def replicated(asked: Question, one: Candidate) -> Iterator[Candidate]:
-    """The same, but with a stage's weights sharded within a box. It takes no less memory."""
+def nearer(asked: Question, one: Candidate) -> Iterator[Candidate]:
+    """The same, but with a stage's weights sharded within a box, or with secondary shards there. It takes no less
+    memory."""
     layout, data = one.layout, one.layout.dp * one.layout.cp
     size = asked.box // layout.tp
     if layout.zero in (1, 3) and layout.copies == 1 and 1 < size < data and data % size == 0:
         yield one._replace(layout=replace(layout, replicas=data // size, spread=True))
+        if layout.zero == 3:
+            yield one._replace(layout=replace(layout, secondary=size))
 
 
 def _schedules(model: ModelSpec, pp: int, count: int) -> Iterator[tuple[str, int]]:
