@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -108,6 +109,12 @@ class Transport {
   virtual void sleeping(bool asleep) = 0;
   /// Tells the peers on which CPU this rank waits; whether one of them that is awake has named the same.
   virtual bool meets_on(std::uint32_t /*cpu*/) { return false; }
+  /// Which of the `allowed` CPUs fewer of those that are awake have named than `cpu`, if it is this rank's to go there:
+  /// not all leave at once.
+  [[nodiscard]] virtual std::optional<std::uint32_t> emptier(std::uint32_t /*cpu*/,
+                                                             std::span<const std::uint32_t> /*allowed*/) const {
+    return std::nullopt;
+  }
   /// File descriptors that become readable or writable when progress() may have something to do. Edge-triggered use:
   /// the owner calls progress() until it returns false before it sleeps.
   [[nodiscard]] virtual std::span<const int> descriptors() const = 0;

@@ -553,4 +553,11 @@ bool Group::meets_on(std::uint32_t cpu) {
   return meets;
 }
 
+std::optional<std::uint32_t> Group::emptier(std::uint32_t cpu, std::span<const std::uint32_t> allowed) const {
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
+    if (const auto found = transport->emptier(cpu, allowed)) return found;
+  }
+  return std::nullopt;
+}
+
 }  // namespace syntony

@@ -107,6 +107,8 @@ class Group final : public Steppable {
   void tend() override;
   void sleeping(bool asleep) override;
   bool meets_on(std::uint32_t cpu) override;
+  [[nodiscard]] std::optional<std::uint32_t> emptier(std::uint32_t cpu,
+                                                     std::span<const std::uint32_t> allowed) const override;
 
  private:
   struct Operation;

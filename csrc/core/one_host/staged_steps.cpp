@@ -39,9 +39,10 @@ class ExchangeSteps final : public SharedSteps {
   explicit ExchangeSteps(const SharedJob& job)
       : job_(job),
         longest_(job.call.longest()),
-        piece_(std::max<std::size_t>(1, kPieceBytes / job.destinations / job.element_bytes)),
+        shown_(job.facts.by_destination ? job.destinations - 1 : 1),
+        piece_(std::max<std::size_t>(1, kPieceBytes / std::max(shown_, 1U) / job.element_bytes)),
         pitch_(std::min(piece_, longest_) * job.element_bytes),
-        inlined_(pitch_ * job.destinations <= StageBuffer::kInlineBytes) {
+        inlined_(pitch_ * shown_ <= StageBuffer::kInlineBytes) {
     if (!inlined_) pitch_ = (pitch_ + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
 
@@ -56,7 +57,7 @@ class ExchangeSteps final : public SharedSteps {
       if (job_.facts.by_destination && to == job_.rank) continue;
       const Block& block = job_.block(job_.rank, to);
       const Stretch part = piece_of(block);
-      job_.copy(memory + to * pitch_, block.input + part.first * job_.element_bytes, part.count);
+      job_.copy(memory + place(job_.rank, to), block.input + part.first * job_.element_bytes, part.count);
     }
   }
 
@@ -74,17 +75,20 @@ class ExchangeSteps final : public SharedSteps {
 
  private:
   [[nodiscard]] std::byte* memory_of(StageBuffer& buffer, std::uint64_t round) const {
-    return inlined_ ? buffer.inlined.data() : buffer.stage.data() + turn(round, pitch_ * job_.destinations);
+    return inlined_ ? buffer.inlined.data() : buffer.stage.data() + turn(round, pitch_ * shown_);
   }
   [[nodiscard]] Stretch piece_of(const Block& block) const {
     if (first_ >= block.elements) return {};
     return {first_, std::min(piece_, block.elements - first_)};
   }
+  /// Where in what `from` shows the piece for `to` lies: it shows nothing to itself.
+  [[nodiscard]] std::size_t place(std::uint32_t from, std::uint32_t to) const {
+    return job_.facts.by_destination ? (to < from ? to : to - 1) * pitch_ : 0;
+  }
   /// Where this round's piece of what `from` has for this rank lies.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
-    return memory_of(job_.rounds.buffer(from), job_.rounds.round()) +
-           (job_.facts.by_destination ? job_.rank * pitch_ : 0);
+    return memory_of(job_.rounds.buffer(from), job_.rounds.round()) + place(from, job_.rank);
   }
 
   void add() {
@@ -107,6 +111,7 @@ class ExchangeSteps final : public SharedSteps {
 
   SharedJob job_;
   std::size_t longest_;    // block, in elements
+  std::uint32_t shown_;    // pieces in a round, of different blocks
   std::size_t piece_;      // of a block, in elements
   std::size_t pitch_;      // between the pieces in a buffer, in bytes
   bool inlined_;           // in the stamp's own line

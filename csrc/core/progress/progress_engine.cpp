@@ -86,7 +86,8 @@ class ProgressEngine::Backoff {
   void idle(std::optional<Work::Clock::time_point> deadline) {
     ++idle_;
     if (idle_ % kGlances == 0) glance();
-    if (idle_ % kGlances == 0 || engine_.shares_cpu_) engine_.look_around();
+    const unsigned each = engine_.crowded_ ? kCrowdedGlances : kGlances;
+    if (++engine_.idle_turns_ % each == 0 || engine_.shares_cpu_) engine_.look_around();
     const unsigned spins = spins_now();
     if (idle_ <= spins || watches()) {
       engine_.shares_cpu_ && !others_compute() ? yield() : pause();
@@ -121,7 +122,8 @@ class ProgressEngine::Backoff {
   static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
   static constexpr unsigned kFewestYields = 32;
   static constexpr unsigned kMostYields = 128;
-  static constexpr unsigned kGlances = 16;  // at the clock: one in so many idle turns
+  static constexpr unsigned kGlances = 16;        // at the clock: one in so many idle turns
+  static constexpr unsigned kCrowdedGlances = 4;  // at the CPU, where each of them is a yield
   static constexpr std::chrono::microseconds kShortestWatch{50};
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
@@ -162,9 +164,7 @@ class ProgressEngine::Backoff {
     if (after - before > kLongestYield) engine_.others_compute_until_ = after + kRespect;
     tend_if_due();
   }
-  [[nodiscard]] bool others_compute() const {
-    return engine_.others_compute_until_ != kNever && Work::Clock::now() < engine_.others_compute_until_;
-  }
+  [[nodiscard]] bool others_compute() const { return engine_.others_compute(); }
 
   void tend_if_due() {
     const auto now = Work::Clock::now();
@@ -396,13 +396,33 @@ bool ProgressEngine::any_busy() const {
   return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
 }
 
-// Schedulers like to put who is woken beside who woke him. There two ranks stay, though other CPUs are idle, as long as
-// both sleep now and then: each of their turns takes as long as the other one spins, 80 us instead of 1.
+// Schedulers like to put who is woken beside who woke him. There two ranks stay, though other CPUs are idle: each of
+// their turns takes as long as the other one spins, 80 us instead of 1. So who finds himself there yields, and goes
+// where fewer are (relocation.hpp).
 void ProgressEngine::look_around() {
-  shares_cpu_ = false;
-  const int cpu = crowded_ ? -1 : ::sched_getcpu();
-  if (cpu < 0) return;
-  for (Steppable* group : groups_) shares_cpu_ |= group->meets_on(static_cast<std::uint32_t>(cpu));
+  const int found = ::sched_getcpu();
+  if (found < 0) return;
+  const auto cpu = static_cast<std::uint32_t>(found);
+  bool meets = false;
+  for (Steppable* group : groups_) meets |= group->meets_on(cpu);
+  shares_cpu_ = meets && !crowded_;
+  if (meets && relocation_.due() && !others_compute()) make_room(cpu);
+}
+
+void ProgressEngine::make_room(std::uint32_t cpu) {
+  const std::span<const std::uint32_t> allowed = relocation_.allowed();
+  for (Steppable* group : groups_) {
+    const std::optional<std::uint32_t> emptier = group->emptier(cpu, allowed);
+    if (!emptier) continue;
+    relocation_.go(*emptier);
+    for (Steppable* each : groups_) each->meets_on(*emptier);
+    shares_cpu_ = false;
+    return;
+  }
+}
+
+bool ProgressEngine::others_compute() const {
+  return others_compute_until_ != kNever && Work::Clock::now() < others_compute_until_;
 }
 
 ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {
@@ -423,6 +443,8 @@ ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {
   }
   owner_asleep_ = false;
   for (Steppable* group : groups_) group->sleeping(false);
+  relocation_.woken();
+  look_around();
   return wake;
 }
 

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "core/priority.hpp"
+#include "core/process/relocation.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/progress/completion_threads.hpp"
 #include "core/progress/grace.hpp"
@@ -62,6 +63,9 @@ class Steppable {
   virtual void sleeping(bool asleep) = 0;
   /// The owner waits on this CPU: whether a peer that is awake does so, too.
   virtual bool meets_on(std::uint32_t cpu) = 0;
+  /// Of the `allowed` CPUs, the one to which the owner should go from there, if it should.
+  [[nodiscard]] virtual std::optional<std::uint32_t> emptier(std::uint32_t cpu,
+                                                             std::span<const std::uint32_t> allowed) const = 0;
 
  protected:
   void set_active(Priority priority, bool active) {
@@ -134,6 +138,8 @@ class ProgressEngine {
   bool pass(unsigned active);
   void tend(bool all);
   void look_around();
+  void make_room(std::uint32_t cpu);
+  [[nodiscard]] bool others_compute() const;
   [[nodiscard]] bool any_busy() const;
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
@@ -165,6 +171,8 @@ class ProgressEngine {
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
   bool holding_ = false;     // operations stand still that get their share back before a sleep could end
+  unsigned idle_turns_ = 0;  // of all waits
+  Relocation relocation_;
   bool shares_cpu_ = false;  // with a peer that is awake: while we spin, it does not come to what we wait for
   std::atomic<bool> crowded_{false};
 

@@ -155,4 +155,22 @@ bool ShmTransport::meets_on(std::uint32_t cpu) {
   });
 }
 
+std::optional<std::uint32_t> ShmTransport::emptier(std::uint32_t cpu, std::span<const std::uint32_t> allowed) const {
+  std::vector<std::size_t> waiting(allowed.size(), 0);
+  for (const std::uint32_t peer : segment_.ranks()) {
+    const BoardLine& line = segment_.board(peer);
+    const std::uint32_t named = line.cpu.load(std::memory_order_relaxed);
+    if (named == 0 || line.sleeping.load(std::memory_order_relaxed) != 0) continue;
+    if (peer > rank_ && named == cpu + 1) return std::nullopt;  // it is for that one to go
+    const auto place = std::ranges::lower_bound(allowed, named - 1);
+    if (place != allowed.end() && *place == named - 1) ++waiting[static_cast<std::size_t>(place - allowed.begin())];
+  }
+  const auto here = std::ranges::find(allowed, cpu);
+  if (here == allowed.end()) return std::nullopt;
+  const auto least = std::ranges::min_element(waiting);
+  const std::size_t ours = waiting[static_cast<std::size_t>(here - allowed.begin())];
+  if (*least + 2 > ours) return std::nullopt;
+  return allowed[static_cast<std::size_t>(least - waiting.begin())];
+}
+
 }  // namespace syntony

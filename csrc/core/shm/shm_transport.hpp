@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ class ShmTransport final : public Transport {
   void touch_all();
   void sleeping(bool asleep) override;
   bool meets_on(std::uint32_t cpu) override;
+  [[nodiscard]] std::optional<std::uint32_t> emptier(std::uint32_t cpu,
+                                                     std::span<const std::uint32_t> allowed) const override;
   [[nodiscard]] std::span<const int> descriptors() const override { return {}; }
 
  private:

@@ -1,9 +1,11 @@
-"""Ranks that the scheduler has put on one CPU, though there are others: who waits there lets the other one come."""
+"""Ranks that the scheduler has put on one CPU of several: who waits there lets the other one come; one of them goes."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import time
 
 import numpy as np
 import pytest
@@ -37,3 +39,37 @@ def least_sleeps(rank: Rank) -> int:
 def test_ranks_on_one_cpu_do_not_sleep_for_each_other() -> None:
     """Who spins keeps the other one from the CPU until he sleeps: one of two calls, then, ends so on each rank."""
     assert max(run_as_processes(least_sleeps, 2)) < CALLS // 10
+
+
+ENOUGH = 10
+"""Attempts. In the time that one takes, the scheduler by itself parts few: it balances every some milliseconds."""
+
+
+def parted(rank: Rank) -> tuple[int, bool]:
+    """In how many attempts ranks that were put on one CPU had left each other after CALLS calls; and whether this one
+    may still run wherever it might."""
+    group = rank.join()
+    everywhere, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
+    data, cpus = np.ones(2, np.float32), np.zeros(group.size, np.int32)  # those of both ranks
+    apart, kept = 0, True
+    for _ in range(ATTEMPTS):
+        os.sched_setaffinity(0, {min(everywhere)})
+        group.all_reduce(data)
+        os.sched_setaffinity(0, everywhere)
+        for _ in range(CALLS):
+            group.all_reduce(data)
+        cpus[:] = 0
+        cpus[rank.rank] = here()
+        group.all_reduce(cpus)
+        kept = kept and os.sched_getaffinity(0) == everywhere
+        apart += len(set(cpus.tolist())) == group.size
+        if apart == ENOUGH:
+            break
+        time.sleep(0.02)  # moves in a row become rare
+    group.shutdown()
+    return apart, kept
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other CPU")
+def test_ranks_on_one_cpu_leave_each_other() -> None:
+    assert run_as_processes(parted, 2) == [(ENOUGH, True)] * 2
