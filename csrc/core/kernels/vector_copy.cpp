@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/kernels/fetch_to_write.hpp"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -23,13 +25,23 @@ constexpr std::size_t kAhead = 4096;
   for (std::size_t at = kAhead; at < kAhead + bytes; at += kLine) __builtin_prefetch(from + at);
 }
 
+// Lines that a peer has read have to be taken back before they are written: stores would wait for one after another.
+// All within the copy: the lines behind it may be others'. 128 and 256 KiB to each of two ranks: 8 to 10 % (all_gather
+// 23 -> 21 and 45 -> 41 us, all_to_all 23.5 -> 21 and 49 -> 45).
+constexpr std::size_t kAheadToWrite = 48 * kLine;
+
+[[gnu::always_inline]] inline void fetch_ahead_to_write(std::byte* to, std::size_t at, std::size_t bytes) {
+  if (at + kAheadToWrite + kBlock > bytes) return;
+  for (std::size_t line = 0; line < kBlock; line += kLine) fetch_to_write(to + at + kAheadToWrite + line);
+}
+
 template <bool kPast>
 __attribute__((target("avx512f"))) void blocks_avx512(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto store = [](std::byte* at, __m512i line) __attribute__((target("avx512f"), always_inline)) {
     kPast ? _mm512_stream_si512(reinterpret_cast<__m512i*>(at), line) : _mm512_storeu_si512(at, line);
   };
   for (std::size_t at = 0; at < bytes; at += kBlock) {
-    if (kPast) fetch_ahead(from + at, kBlock);
+    kPast ? fetch_ahead(from + at, kBlock) : fetch_ahead_to_write(to, at, bytes);
     const __m512i a = _mm512_loadu_si512(from + at);
     const __m512i b = _mm512_loadu_si512(from + at + 64);
     const __m512i c = _mm512_loadu_si512(from + at + 128);
@@ -49,6 +61,7 @@ __attribute__((target("avx2"))) void blocks_avx2(std::byte* to, const std::byte*
   };
   for (std::size_t at = 0; at < bytes; at += kBlock / 2) {
     if (kPast) fetch_ahead(from + at, kBlock / 2);
+    if (!kPast && at % kBlock == 0) fetch_ahead_to_write(to, at, bytes);
     const auto* const source = reinterpret_cast<const __m256i*>(from + at);
     auto* const target = reinterpret_cast<__m256i*>(to + at);
     const __m256i a = _mm256_loadu_si256(source);
