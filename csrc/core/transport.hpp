@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,6 +42,8 @@ struct FrameHeader {
   std::uint32_t slice = 0;
   std::uint32_t length = 0;  // payload bytes in this frame
   std::uint64_t total = 0;   // point-to-point: bytes of the whole message
+
+  bool operator==(const FrameHeader&) const = default;
 };
 static_assert(sizeof(FrameHeader) == 48);
 
@@ -66,6 +69,15 @@ class Sender {
   [[nodiscard]] virtual std::byte* reserve(std::size_t bytes) = 0;
   /// Sends `header` and the first header.length bytes of the reserved room.
   virtual void commit(const FrameHeader& header) = 0;
+  /// reserve(), a copy of header.length bytes at `payload` and commit(), or false while the stream is full. A wire that
+  /// can take the bytes from where they lie saves the copy.
+  [[nodiscard]] virtual bool send(const FrameHeader& header, const std::byte* payload) {
+    std::byte* const room = reserve(header.length);
+    if (room == nullptr) return false;
+    if (header.length > 0) std::memcpy(room, payload, header.length);
+    commit(header);
+    return true;
+  }
   /// Frames committed that the destination has not released, as far as known here.
   [[nodiscard]] virtual std::uint64_t on_their_way() = 0;
 };
@@ -77,6 +89,11 @@ class Receiver {
   [[nodiscard]] virtual const FrameHeader* front() = 0;
   [[nodiscard]] virtual const std::byte* payload() const = 0;
   virtual void release() = 0;
+  /// The frame that comes `ahead` frames after the oldest will be `header`, and its payload belongs to `place`, where
+  /// nobody else reads or writes from now on. A wire that can put it there does, and payload() then says so.
+  virtual void expect(std::uint32_t /*ahead*/, const FrameHeader& /*header*/, std::byte* /*place*/) {}
+  /// Nothing is put to the places told any more; they may go.
+  virtual void forget_places() {}
 };
 
 /// The shape of a group's streams, equal on all its ranks.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from syntony.benchmarks.runtime.hosts import SIZE, Limits, Network
@@ -44,3 +46,9 @@ def test_limit_is_that_of_the_slowest_wire() -> None:
     ceilings[3] = Ceiling(ceilings[3].wire, ceilings[3].near, ("", ""), 5 * MEGA, None, (1e-5,))
     limit, _ = Limits(spec, ceilings).of(Job("all_to_all", SIZE, 1, ("auto",)), "direct")
     assert limit == pytest.approx(0.75 * SIZE / (5 * MEGA))
+
+
+def test_the_same_network_at_another_rate() -> None:
+    network = Network("4 hosts at 200 Mbit/s", "star:4", "200mbit", {}).at("1.5gbit")
+    assert (network.title, network.rate) == ("4 hosts at 1.5 Gbit/s", "1.5gbit")
+    assert {end.rate for wire in network.spec().wires for end in wire.ends} == {Fraction(1_500_000_000, 8)}

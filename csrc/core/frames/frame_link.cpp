@@ -1,5 +1,7 @@
 #include "core/frames/frame_link.hpp"
 
+#include <cstring>
+
 namespace syntony {
 
 FrameLink::FrameLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank)
@@ -22,6 +24,12 @@ FrameReceiver& FrameLink::receiver(StreamKey key) {
 }
 
 // ---- sending
+
+void FrameLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+                     std::byte* slot) {
+  if (header.length > 0) std::memcpy(slot, payload, header.length);
+  post(key, number, header, slot);
+}
 
 void FrameLink::owe_credit(FrameReceiver& receiver) {
   if (std::exchange(receiver.owes_credit, true)) return;

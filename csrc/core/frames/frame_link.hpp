@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,14 @@ class FrameLink : protected FrameSink {
 
   // For the streams.
   virtual void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) = 0;
+  /// As post(), of a payload that stays as it is during this call only: what the wire does not take at once is copied
+  /// to `slot`.
+  virtual void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+                    std::byte* slot);
+  /// Whether what has begun to arrive at one place can end at another.
+  [[nodiscard]] virtual bool redirects() const { return false; }
+  /// What is still to come of a payload at `from` goes to `to`, where what has come was copied.
+  virtual void redirect(std::span<const std::byte> /*from*/, std::byte* /*to*/) {}
   void owe_credit(FrameReceiver& receiver);
   /// Throws Error(dead) when nothing can be sent any more.
   void require_open() const;

@@ -1,5 +1,7 @@
 #include "core/frames/frame_stream.hpp"
 
+#include <cstring>
+
 #include "core/error.hpp"
 #include "core/frames/frame_link.hpp"
 
@@ -38,6 +40,13 @@ void FrameSender::commit(const FrameHeader& header) {
   ++committed_;
 }
 
+bool FrameSender::send(const FrameHeader& header, const std::byte* payload) {
+  std::byte* const slot = reserve(header.length);
+  if (slot == nullptr) return false;
+  link_.pass(key_, committed_++, header, payload, slot);
+  return true;
+}
+
 bool FrameSender::credit(std::uint64_t count) {
   if (count > committed_) return false;
   if (count > released_) released_ = count;
@@ -52,10 +61,15 @@ const FrameHeader* FrameReceiver::front() {
   return frame.state == State::arrived ? &frame.header : nullptr;
 }
 
-const std::byte* FrameReceiver::payload() const { return slots_[released_]; }
+const std::byte* FrameReceiver::payload() const {
+  const std::byte* const elsewhere = frames_[released_ % frames_.size()].elsewhere;
+  return elsewhere != nullptr ? elsewhere : slots_[released_];
+}
 
 void FrameReceiver::release() {
-  frames_[released_ % frames_.size()].state = State::empty;
+  Frame& frame = frames_[released_ % frames_.size()];
+  frame.state = State::empty;
+  frame.elsewhere = nullptr;
   ++released_;
   link_.owe_credit(*this);
 }
@@ -64,9 +78,30 @@ std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header)
   if (number < released_ || number - released_ >= frames_.size()) return nullptr;
   Frame& frame = frames_[number % frames_.size()];
   if (frame.state != State::empty) return nullptr;
+  if (frame.elsewhere != nullptr && frame.header != header) frame.elsewhere = nullptr;
   frame.header = header;
   frame.state = State::arriving;
-  return slots_[number];
+  return frame.elsewhere != nullptr ? frame.elsewhere : slots_[number];
+}
+
+void FrameReceiver::expect(std::uint32_t ahead, const FrameHeader& header, std::byte* place) {
+  if (ahead >= frames_.size() || !link_.redirects()) return;
+  Frame& frame = frames_[(released_ + ahead) % frames_.size()];
+  if (frame.state != State::empty) return;
+  frame.header = header;
+  frame.elsewhere = place;
+}
+
+void FrameReceiver::forget_places() {
+  for (std::uint64_t number = released_; number < released_ + frames_.size(); ++number) {
+    Frame& frame = frames_[number % frames_.size()];
+    if (frame.elsewhere == nullptr) continue;
+    if (frame.state != State::empty) {
+      std::memcpy(slots_[number], frame.elsewhere, frame.header.length);
+      link_.redirect({frame.elsewhere, frame.header.length}, slots_[number]);
+    }
+    frame.elsewhere = nullptr;
+  }
 }
 
 }  // namespace syntony

@@ -57,6 +57,7 @@ class FrameSender final : public Sender {
   /// Queues the frame; progress() or wake() hands it to the wire. Throws as reserve() does, and Error(invalid) for a
   /// length beyond the slot or without a slot reserved.
   void commit(const FrameHeader& header) override;
+  [[nodiscard]] bool send(const FrameHeader& header, const std::byte* payload) override;
   [[nodiscard]] std::uint64_t on_their_way() override { return committed_ - released_; }
 
   /// The receiver has released `count` frames so far. False when that cannot be.
@@ -87,6 +88,8 @@ class FrameReceiver final : public Receiver {
   [[nodiscard]] const FrameHeader* front() override;
   [[nodiscard]] const std::byte* payload() const override;
   void release() override;
+  void expect(std::uint32_t ahead, const FrameHeader& header, std::byte* place) override;
+  void forget_places() override;
 
   /// Where the payload of frame `number` belongs; nullptr when the sender had no slot for it.
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
@@ -103,8 +106,9 @@ class FrameReceiver final : public Receiver {
  private:
   enum class State : std::uint8_t { empty, arriving, arrived };
   struct Frame {
-    FrameHeader header;
+    FrameHeader header;  // the expected one, until a frame has come
     State state = State::empty;
+    std::byte* elsewhere = nullptr;  // where its payload is expected, or lies; null: in its slot
   };
 
   FrameLink& link_;

@@ -72,7 +72,9 @@ void Group::end(const Abort& reason) {
   for (Level& level : levels_) {
     for (std::deque<std::unique_ptr<Operation>>* operations : {&level.running, &level.queue}) {
       for (const std::unique_ptr<Operation>& operation : *operations) {
-        if (!operation->done) operation->work->finish(failure);
+        if (operation->done) continue;
+        operation->execution.reset();  // before the owner of its memory goes on
+        operation->work->finish(failure);
       }
       operations->clear();
     }

@@ -58,6 +58,10 @@ class Execution {
   /// `scratch` has scratch_bytes(..). The call's memory, scratch and Program must outlive the Execution.
   Execution(const PreparedProgram& program, std::uint32_t rank, const Call& call, std::span<std::byte> scratch,
             const Wire& wire);
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+  /// Nothing arrives in the call's memory any more.
+  ~Execution();
 
   [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, const Call& call);
 
@@ -78,6 +82,7 @@ class Execution {
     std::uint32_t instruction = 0;  // the next one,
     std::uint32_t iteration = 0;    // of this iteration; of `finished` when there is none
     std::uint32_t first = 0;        // the first that has a slice in this iteration
+    std::uint32_t expected = 0;     // so many of the next instructions have told where their messages belong
     static constexpr std::uint32_t finished = ~0U;
   };
   struct Piece {
@@ -97,6 +102,8 @@ class Execution {
   }
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
   bool perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames);
+  /// Tells the wire where the messages of the lane belong that may come next, as far as they lie in one piece.
+  void expect_ahead(Lane& lane, std::span<const Instruction> instructions) const;
   void reduce_locally(const Instruction& instruction, std::uint32_t slice);
   /// Copies a piece of `slot` to where it is wanted: past the caches where the slot has `streamed` bytes or more.
   void place(Slot slot, Piece to, const std::byte* from, std::size_t streamed) const;

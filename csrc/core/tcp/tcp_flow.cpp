@@ -53,6 +53,15 @@ void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const s
   });
 }
 
+void TcpFlow::keep_last(std::byte* slot) {
+  if (unsent_entries() == 0) return;
+  Outgoing& last = outbox_.back();
+  const std::size_t written = unsent_entries() == 1 ? written_ : 0;
+  const std::size_t sent = written - std::min(written, last.head_bytes());
+  std::memcpy(slot + sent, last.payload + sent, last.header.length - sent);
+  last.payload = slot;
+}
+
 std::size_t TcpFlow::unsent_frames() const {
   const auto unsent = std::span(outbox_).subspan(first_);
   return static_cast<std::size_t>(
@@ -146,6 +155,11 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
   if (!parse(sink)) return Outcome::refused;
   if (!readable_) await_payload();
   return Outcome::moved;
+}
+
+void TcpFlow::redirect(std::span<const std::byte> from, std::byte* to) {
+  if (remaining_.empty() || remaining_.data() < from.data() || remaining_.data() >= from.data() + from.size()) return;
+  remaining_ = {to + (remaining_.data() - from.data()), remaining_.size()};
 }
 
 // Packets of a slow wire come one by one, and nobody can use part of a frame.

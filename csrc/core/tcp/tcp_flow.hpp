@@ -37,6 +37,8 @@ class TcpFlow {
   /// Queues a credit, or a frame whose payload must stay as it is until its credit has come back.
   void push(const FramePrefix& credit);
   void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload);
+  /// Copies to `slot` what is still unsent of the payload that was pushed last, if anything, and sends it from there.
+  void keep_last(std::byte* slot);
   /// Frames with data, credits not counted, that the kernel has not taken whole.
   [[nodiscard]] std::size_t unsent_frames() const;
   [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
@@ -48,6 +50,8 @@ class TcpFlow {
   /// One system call's worth. `ended`: end of file or broken; `refused`: the sink refused, the stream makes no sense
   /// from here on.
   Outcome read(FrameSink& sink);
+  /// If the payload that is being read goes to `from`: its rest goes to the same place of `to`.
+  void redirect(std::span<const std::byte> from, std::byte* to);
   /// The errno behind `ended`; 0 for an orderly end of file.
   [[nodiscard]] int failure() const { return failure_; }
 

@@ -6,10 +6,20 @@
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
+namespace {
+
+/// Bytes of a payload from which on a system call of its own is less than a copy. (Smaller ones are sent together.)
+constexpr std::size_t kWorthACall = std::size_t{32} << 10U;
+
+}  // namespace
 
 TcpLink::TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, std::size_t flows,
                  std::function<void()> call)
     : FrameLink(shape, identity, rank), call_(std::move(call)), flows_(flows) {}
+
+void TcpLink::redirect(std::span<const std::byte> from, std::byte* to) {
+  for (TcpFlow& flow : flows_) flow.redirect(from, to);
+}
 
 void TcpLink::open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
   if (lost()) return;
@@ -25,10 +35,30 @@ void TcpLink::give_up(const Error& why) {
 }
 
 void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  // A message's slices are dealt to the flows from the same one on, whatever the operation: so those of an operation
-  // are on every flow before those of the operations after it, which never share the wire with it by halves.
-  flows_[(header.slice + key.channel) % flows_.size()].push(data_prefix(key, number), header, payload);
+  flow_for(key, header).push(data_prefix(key, number), header, payload);
   if (!std::exchange(called_, true)) call_();
+}
+
+void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+                   std::byte* slot) {
+  TcpFlow& flow = flow_for(key, header);
+  if (header.length < kWorthACall || !flow.writable() || flow.unsent_entries() > 0) {
+    FrameLink::pass(key, number, header, payload, slot);
+    return;
+  }
+  pay_credits();
+  flow.push(data_prefix(key, number), header, payload);
+  if (flow.write() == TcpFlow::Outcome::ended) {
+    break_off(flow.failure());
+  } else {
+    flow.keep_last(slot);
+  }
+}
+
+// A message's slices are dealt to the flows from the same one on, whatever the operation: so those of an operation are
+// on every flow before those of the operations after it, which never share the wire with it by halves.
+TcpFlow& TcpLink::flow_for(StreamKey key, const FrameHeader& header) {
+  return flows_[(header.slice + key.channel) % flows_.size()];
 }
 
 bool TcpLink::wants_write() const {
@@ -46,9 +76,12 @@ TcpFlow& TcpLink::flow_for_credit() {
   });
 }
 
+void TcpLink::pay_credits() {
+  FrameLink::pay_credits(1, [this](const FramePrefix& credit) { flow_for_credit().push(credit); });
+}
+
 bool TcpLink::write() {
-  // Credits of one pass travel with its frames, in the same system call.
-  pay_credits(1, [this](const FramePrefix& credit) { flow_for_credit().push(credit); });
+  pay_credits();  // those of one pass travel with its frames, in the same system call
   bool moved = false;
   for (TcpFlow& flow : flows_) {
     const TcpFlow::Outcome outcome = flow.write();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ class TcpLink final : public FrameLink {
           std::function<void()> call);
 
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
+  void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+            std::byte* slot) override;
+  [[nodiscard]] bool redirects() const override { return true; }
+  void redirect(std::span<const std::byte> from, std::byte* to) override;
 
   void open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint);
   /// No socket will ever be opened: `why` names the rank. What waits for one is lost.
@@ -35,6 +40,8 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] bool flushed() const;
 
  private:
+  [[nodiscard]] TcpFlow& flow_for(StreamKey key, const FrameHeader& header);
+  void pay_credits();
   [[nodiscard]] TcpFlow& flow_for_credit();
   /// The connection cannot carry more.
   void break_off(int failure);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
@@ -111,7 +112,15 @@ class Courier {
   struct Leg {
     const Traffic* traffic;
     std::size_t frame = 0;
+    std::map<std::size_t, std::unique_ptr<std::byte[]>> places = {};  // by frame: where it was expected
   };
+
+  [[nodiscard]] FrameHeader header_of(const Traffic& traffic, std::size_t frame) const {
+    FrameHeader header = rank_.header(static_cast<std::uint16_t>(traffic.channel), traffic.lengths[frame]);
+    header.sequence = frame;
+    header.fingerprint = traffic.seed;
+    return header;
+  }
 
   void send_one(Leg& leg) {
     const Traffic& traffic = *leg.traffic;
@@ -121,17 +130,27 @@ class Courier {
     std::byte* const room = sender.reserve(length);
     require(sender.reserve(length) == room, "reserve() is idempotent");
     if (room == nullptr) return;
-    fill(room, length, traffic.bytes_of_frame(leg.frame));
-    FrameHeader header = rank_.header(static_cast<std::uint16_t>(traffic.channel), length);
-    header.sequence = leg.frame;
-    header.fingerprint = traffic.seed;
-    sender.commit(header);
+    const FrameHeader header = header_of(traffic, leg.frame);
+    if (random_() % 2 == 0) {
+      fill(room, length, traffic.bytes_of_frame(leg.frame));
+      sender.commit(header);
+    } else {  // from memory that goes away at once
+      const auto payload = std::make_unique<std::byte[]>(length);
+      fill(payload.get(), length, traffic.bytes_of_frame(leg.frame));
+      require(sender.send(header, payload.get()), "there is room");
+      std::memset(payload.get(), 0xff, length);
+    }
     ++leg.frame;
   }
 
   void receive_one(Leg& leg) {
     const Traffic& traffic = *leg.traffic;
     Receiver& receiver = transport_.receiver(traffic.source, traffic.channel, traffic.window);
+    if (random_() % 4 == 0) expect_some(leg, receiver);
+    if (random_() % 16 == 0) {
+      receiver.forget_places();
+      leg.places.clear();
+    }
     const FrameHeader* const header = receiver.front();
     if (header == nullptr) return;
     require(leg.frame < traffic.lengths.size(), "no more frames than were sent");
@@ -139,7 +158,20 @@ class Courier {
     require(header->length == traffic.lengths[leg.frame], "whole");
     require(holds(receiver.payload(), header->length, traffic.bytes_of_frame(leg.frame)), "unchanged");
     receiver.release();
+    leg.places.erase(leg.frame);
     ++leg.frame;
+  }
+
+  /// Tells where the next frames belong; of some it is wrong about what they are.
+  void expect_some(Leg& leg, Receiver& receiver) {
+    for (std::size_t ahead = 0; ahead <= random_() % 8 && leg.frame + ahead < leg.traffic->lengths.size(); ++ahead) {
+      const std::size_t frame = leg.frame + ahead;
+      if (leg.places.contains(frame)) continue;
+      FrameHeader header = header_of(*leg.traffic, frame);
+      leg.places[frame] = std::make_unique<std::byte[]>(header.length);
+      if (random_() % 4 == 0) ++header.slice;
+      receiver.expect(static_cast<std::uint32_t>(ahead), header, leg.places[frame].get());
+    }
   }
 
   Rank& rank_;
@@ -213,6 +245,45 @@ void flow_control(std::uint64_t) {
         transport.wake();
         rank.meet();
       }
+    }
+    rank.meet();
+  });
+}
+
+/// A payload goes where its frame was expected, if it is that frame; forgotten places are not written any more.
+void expected_places(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpTransport transport(kSmall, rank.identity(), peers);
+    if (rank.rank == 0) {
+      Sender& sender = transport.sender(1, 0, 0);
+      const std::array payload{std::byte{7}, std::byte{8}};
+      rank.meet();
+      for (std::uint32_t slice = 0; slice < kSmall.depth; ++slice) {
+        FrameHeader header = rank.header(0, 2);
+        header.slice = slice;
+        require(sender.send(header, payload.data()), "room");
+      }
+      require(!sender.send(rank.header(0, 2), payload.data()), "full");
+      transport.wake();
+    } else {
+      Receiver& receiver = transport.receiver(0, 0, 0);
+      std::array<std::array<std::byte, 2>, 3> places{};
+      for (std::uint32_t slice = 0; slice < places.size(); ++slice) {
+        FrameHeader header = rank.header(0, 2);
+        header.slice = slice == 1 ? 99 : slice;
+        receiver.expect(slice, header, places[slice].data());
+      }
+      receiver.expect(kSmall.depth, rank.header(0, 2), nullptr);  // beyond what may come: no matter
+      rank.meet();
+      for (std::uint32_t slice = 0; slice < places.size(); ++slice) {
+        eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "a frame comes");
+        if (slice == 2) receiver.forget_places();
+        require((receiver.payload() == places[slice].data()) == (slice == 0), "only the first lies where it belongs");
+        require(receiver.payload()[0] == std::byte{7} && receiver.payload()[1] == std::byte{8}, "unchanged");
+        receiver.release();
+      }
+      require(places[1][0] == std::byte{0}, "what is not expected goes to its slot");
     }
     rank.meet();
   });
@@ -445,9 +516,15 @@ void turns(std::uint64_t) {
 }
 
 constexpr std::array kStreamTests{
-    Test{"streams", streams}, Test{"flow_control", flow_control},      Test{"quiet", quiet},
-    Test{"asleep", asleep},   Test{"filled_room", filled_room},        Test{"launched_first", launched_first},
-    Test{"turns", turns},     Test{"unknown_streams", unknown_streams}};
+    Test{"streams", streams},
+    Test{"flow_control", flow_control},
+    Test{"expected_places", expected_places},
+    Test{"quiet", quiet},
+    Test{"asleep", asleep},
+    Test{"filled_room", filled_room},
+    Test{"launched_first", launched_first},
+    Test{"turns", turns},
+    Test{"unknown_streams", unknown_streams}};
 
 }  // namespace
 
