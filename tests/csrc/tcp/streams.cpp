@@ -515,16 +515,15 @@ void turns(std::uint64_t) {
   require(sent == expected, "in turns");
 }
 
-constexpr std::array kStreamTests{
-    Test{"streams", streams},
-    Test{"flow_control", flow_control},
-    Test{"expected_places", expected_places},
-    Test{"quiet", quiet},
-    Test{"asleep", asleep},
-    Test{"filled_room", filled_room},
-    Test{"launched_first", launched_first},
-    Test{"turns", turns},
-    Test{"unknown_streams", unknown_streams}};
+constexpr std::array kStreamTests{Test{"streams", streams},
+                                  Test{"flow_control", flow_control},
+                                  Test{"expected_places", expected_places},
+                                  Test{"quiet", quiet},
+                                  Test{"asleep", asleep},
+                                  Test{"filled_room", filled_room},
+                                  Test{"launched_first", launched_first},
+                                  Test{"turns", turns},
+                                  Test{"unknown_streams", unknown_streams}};
 
 }  // namespace
 
