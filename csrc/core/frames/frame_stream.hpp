@@ -7,7 +7,8 @@
 //      receiver has released its frame               frame waits for its turn
 //
 // Not every payload passes through its slot, but each takes one: send() hands the wire what it takes at once from where
-// it lies, and copies the rest to the slot; a frame that was expected arrives where it belongs, if the wire redirects().
+// it lies, and copies the rest to the slot; a frame that was expected arrives where it belongs, if the wire
+// redirects().
 //
 // A credit says how many frames were released so far, so that it may come late, twice or in any order.
 // Memory is taken when a stream is first used.

@@ -87,7 +87,7 @@ def _jobs(algorithms: tuple[str, ...], sizes: Sequence[int], iterations: int) ->
 
 
 def typical(found: Sequence[Sequence[Timed]], rounds: int) -> list[list[Timed]]:
-    """The rows of the first turn, with the median of what the same algorithm took in all turns, whoever asked for it."""
+    """The rows of the first turn, with the median of what an algorithm took in all turns, whoever asked for it."""
     jobs = len(found) // rounds
     rows = []
     for job in range(jobs):
