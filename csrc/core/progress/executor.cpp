@@ -15,7 +15,8 @@ constexpr std::size_t kScratchAlignment = 64;
 // Between two hosts (40 Gbit/s) all_gather of 8 to 64 MiB takes 12 to 16 % less time.
 constexpr std::size_t kStreamedBytes = std::size_t{8} << 20U;
 constexpr std::size_t kStreamedOwnBytes = std::size_t{2} << 20U;
-// From these on, messages are received where they belong, if the wire can.
+// Chunks from these on are received where they belong, if the wire can, up to those that are written past the caches:
+// the kernel does not.
 constexpr std::size_t kExpectedBytes = std::size_t{64} << 10U;
 constexpr std::uint32_t kAhead = 4;  // frames
 
@@ -139,7 +140,8 @@ void Execution::advance(Lane& lane, std::span<const Instruction> instructions) c
 void Execution::expect_ahead(Lane& lane, std::span<const Instruction> instructions) const {
   const Instruction& first = instructions[lane.instruction];
   if (first.opcode != Opcode::recv || lane.expected == kAhead) return;
-  if (bound(first.dst).elements * element_bytes_ < kExpectedBytes) return;
+  const std::size_t bytes = bound(first.dst).elements * element_bytes_;
+  if (bytes < kExpectedBytes || bytes >= kStreamedBytes) return;
   std::array<const std::byte*, kAhead> places;
   Lane next = lane;
   std::uint32_t frames = 0;
