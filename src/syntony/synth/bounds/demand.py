@@ -18,10 +18,10 @@ from syntony.topologies.topology import Permutation
 
 def block_weights(collective: Collective) -> NDArray[np.int64]:
     """Units of chunk weight per block; for all_to_all a square table, row source, column destination."""
-    chunks = collective.chunks
-    weights = np.add.reduceat(
-        chunks.weight.astype(np.int64), np.searchsorted(chunks.block, np.arange(collective.blocks))
-    )
+    weights = collective.chunks.weight.astype(np.int64)
+    if len(weights) > collective.blocks:
+        block = collective.chunks.block
+        weights = np.add.reduceat(weights, np.flatnonzero(np.diff(block, prepend=-1)))
     return weights.reshape(collective.ranks, -1) if collective.kind == "all_to_all" else weights
 
 

@@ -131,14 +131,14 @@ def _of_ranks(network: Network, arcs: Arcs, alphas: Floats) -> Iterator[Window]:
 
 def _owed(collective: Collective) -> dict[int, Fraction]:
     """By member, the share of the size that it must receive (or send) beyond what it has."""
-    weights = block_weights(collective)
+    weights, unit = block_weights(collective), collective.unit
     if weights.ndim == 2:
         into = weights.sum(axis=0) - weights.diagonal()
-        return {m: int(w) * collective.unit for m, w in zip(collective.members, into.tolist(), strict=True)}
+        return {m: int(w) * unit for m, w in zip(collective.members, into.tolist(), strict=True)}
     if len(weights) != collective.ranks:
         return {}
     total = int(weights.sum())
-    return {m: (total - int(w)) * collective.unit for m, w in zip(collective.members, weights.tolist(), strict=True)}
+    return {m: (total - int(w)) * unit for m, w in zip(collective.members, weights.tolist(), strict=True)}
 
 
 def _successive_paths(graph: Arcs, alphas: Floats, sources: Sequence[int], sink: int) -> list[tuple[float, int]]:

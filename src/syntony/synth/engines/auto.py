@@ -34,9 +34,9 @@ CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 SWITCHES = "in_network"
 """The argument that lets switches add and copy."""
-PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy")
+PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy", "bfb")
 """The engines that are asked in this process first,"""
-SMALL = 16
+SMALL = 48
 """up to so many ranks."""
 MOST_WORKERS = 4
 """Each takes the memory of a search."""
@@ -102,9 +102,9 @@ CANDIDATES = (
     Candidate("flow", _paths),
     Candidate("one_shot", _summed_by_all),
     Candidate("greedy", _up_to(256)),
+    Candidate("bfb", _direct),
     Candidate("pipeline", _few_trees, "long"),
     Candidate("hierarchy", _up_to(64)),
-    Candidate("bfb", _direct),
     Candidate("fast", _uneven),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
@@ -195,14 +195,16 @@ def attempts(
         and (argument or candidate.engine != SWITCHES)
     ] or ([Candidate(FALLBACK, _up_to(collective.ranks))] if not known else [])
     agenda = _Agenda(topology, collective, size, budget, waiting)
-    for asked in agenda.prompt() if collective.ranks <= SMALL else ():
-        answer = next(asked.answers())
-        yield answer
-        if not budget.left() or _ends(answer, size):
-            return
-        agenda.hear(answer)
     with nullcontext(workers) if workers else Workers(most_workers()) as workers:
         try:
+            for asked in agenda.prompt() if collective.ranks <= SMALL else ():
+                answer = next(asked.answers())
+                yield answer
+                if not budget.left() or _ends(answer, size):
+                    return
+                agenda.hear(answer)
+                if not workers.busy and (long := agenda.beside(workers.most)):
+                    workers.ask(long)  # works while the others are asked here
             while True:
                 while workers.busy < workers.most and budget.left():
                     more = agenda.next(workers.questions, workers.most)
@@ -248,10 +250,7 @@ class _Agenda:
         others = self._soon or uncut
         engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
         if self._beside and (not others or (most > 1 and not engrossed)):
-            room = most - len(busy) - bool(others)
-            alone = len(self._beside) <= room or self._beside[0].takes == "long"
-            asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
-            return Question(asked, self._topology, self._collective, self._size, share * left)
+            return self._long(most - len(busy) - bool(others))
         if self._soon:
             engine = self._soon.pop(0)
             self._asked.add(engine)
@@ -263,6 +262,17 @@ class _Agenda:
             self._asked.discard(best.engine)
             return Cutting(best, self._size, left)
         return None
+
+    def beside(self, most: int) -> Question | None:
+        """The first of those that take long, where of `most` workers one can be spared while others are asked."""
+        return self._long(most - 1) if self._beside and most > 1 else None
+
+    def _long(self, room: int) -> Question:
+        """The next one that takes long, when so many can be asked at once."""
+        alone = len(self._beside) <= room or self._beside[0].takes == "long"
+        asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
+        seconds = share * SEARCHING * self._budget.left()
+        return Question(asked, self._topology, self._collective, self._size, seconds)
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers what can be cut."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -193,7 +194,7 @@ class Collective:
         """The number of blocks."""
         return block_count(self.kind, self.ranks)
 
-    @property
+    @cached_property
     def unit(self) -> Fraction:
         """The share of the collective's size that one unit of chunk weight is."""
         total = int(self.chunks.weight.sum(dtype=np.int64))
@@ -202,6 +203,11 @@ class Collective:
     def share(self, chunk: int) -> Fraction:
         """The share of the collective's size that the chunk is."""
         return int(self.chunks.weight[chunk]) * self.unit
+
+    def bytes_of_chunks(self, size: int) -> NDArray[np.float64]:
+        """Per chunk the bytes that it is of `size`."""
+        unit = size * self.unit
+        return self.chunks.weight * float(unit.numerator) / float(unit.denominator)
 
     def pre(self, chunk: int) -> frozenset[int]:
         """The ranks that start with the chunk (with their contribution to it, where it is summed)."""

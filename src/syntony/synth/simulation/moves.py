@@ -137,8 +137,7 @@ def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int |
 
     A transfer whose source never holds its value waits for itself: it never starts.
     """
-    chunks = np.asarray([float(size * collective.share(chunk)) for chunk in range(len(collective.chunks))])
-    carried = chunks[moves.values.chunk[moves.need]]
+    carried = collective.bytes_of_chunks(size)[moves.values.chunk[moves.need]]
     slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
     waiter, awaited, sums = waits_of(moves, collective)
     each = len(moves) + sums

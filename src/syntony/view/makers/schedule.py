@@ -165,7 +165,7 @@ def _whole_messages(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndar
 def _slice(schedule: Schedule, size: int) -> int:
     """As `syntony simulate` cuts messages, but for at most some ten thousand flows: a page asks at many sizes."""
     found = usual_slice(schedule, size)
-    largest = float(size * max(schedule.collective.share(chunk) for chunk in range(len(schedule.collective.chunks))))
+    largest = float(schedule.collective.bytes_of_chunks(size).max())
     while len(schedule.transfers) * ceil(largest / found) > _MOST_FLOWS and found < largest:
         found *= 2
     return found

@@ -100,9 +100,7 @@ class _Tasks:
         moves, moved, links = moves_of(schedule), schedule.transfers, schedule.topology.links
         waiter, awaited, sums = waits_of(moves, schedule.collective)
         bandwidth = np.asarray([float(link.bandwidth) for link in links])
-        chunks = len(schedule.collective.chunks)
-        shares = np.asarray([float(size * schedule.collective.share(chunk)) for chunk in range(chunks)])
-        carried = shares[schedule.values.chunk[moved.value]]
+        carried = schedule.collective.bytes_of_chunks(size)[schedule.values.chunk[moved.value]]
         transfer = np.repeat(np.arange(len(moves)), np.diff(moved.offset))
         narrowest = np.full(len(moves), np.inf)
         np.minimum.at(narrowest, transfer, bandwidth[moved.link])

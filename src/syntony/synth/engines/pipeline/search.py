@@ -41,7 +41,7 @@ ENGINE = "pipeline"
 
 GLANCED = 3
 """Of each number of trees so many forests, the most promising ones, are tried with"""
-GLANCE = 10_000
+GLANCE = 20_000
 """transfers or fewer, before"""
 FINALISTS = 3
 """so many of all are cut in all ways."""

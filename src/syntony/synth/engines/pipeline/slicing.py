@@ -26,9 +26,9 @@ from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """That a chunk is cut into, as long as they are of"""
-LEAST_BYTES = 2048
+LEAST_BYTES = 1024
 """or more, and there are at most"""
-MOST_TRANSFERS = 20_000
+MOST_TRANSFERS = 40_000
 """altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
 
 
@@ -62,7 +62,7 @@ def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Sche
 
 
 def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[int, Schedule]]:
-    lightest = float(size * min(whole.collective.share(chunk) for chunk in range(len(whole.collective.chunks))))
+    lightest = float(whole.collective.bytes_of_chunks(size).min())
     for slices in numbers:
         if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):
             cut = in_slices(whole, slices)

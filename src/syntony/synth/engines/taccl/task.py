@@ -56,7 +56,7 @@ class Task:
             )
         home = np.asarray([min(collective.pre(chunk)) for chunk in range(chunks)], np.int64)
         wanted = tuple(collective.post(chunk) - collective.pre(chunk) for chunk in range(chunks))
-        share = np.asarray([float(collective.share(chunk)) for chunk in range(chunks)])
+        share = collective.bytes_of_chunks(1)
         chunk_to, edge_to = _moves(logical, collective)
         task = Task(logical, collective, home, wanted, share * size, np.zeros((chunks, edges), bool), chunk_to, edge_to)
         usable = _usable(task)
