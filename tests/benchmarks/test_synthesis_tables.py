@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from syntony.benchmarks.synthesis import forest, sccl
+from syntony.benchmarks.synthesis import broken, forest, sccl
 from syntony.benchmarks.synthesis.execution import WrongResultError, execute
 from syntony.benchmarks.synthesis.table import Row, Stopwatch, WrongScheduleError, proven_table, timed
 from syntony.benchmarks.tables import Part, show
+from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest.search import pack, run
 from syntony.synth.engines.greedy import run as greedy
@@ -22,6 +24,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Transfers
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import seconds_per_byte
+from syntony.topologies.graph.degraded import degraded
 from syntony.topologies.parse import parse
 from tests.synth.networks import replay
 
@@ -112,3 +115,22 @@ def test_a_schedule_that_does_not_run_is_no_row() -> None:
     wrong = replace(wrong, transfers=Transfers.of(wrong.transfers.rows()[1:]))
     with pytest.raises(WrongResultError, match="all_gather on ring:3"):
         execute(wrong)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_is_as_much_as_is_said_and_cuts_nobody_off(seed: int) -> None:
+    """A cable in a hundred; schedules exist for what is left."""
+    whole = parse("torus:12x12")
+    lost, slowed = broken.damage(whole, random.Random(seed))
+    assert len(lost) + len(slowed) == len(whole.links) // 2 // broken.PART == 2
+    wires = degraded(whole, lost, slowed).topology
+    assert len(wires.links) == len(whole.links) - 2 * len(lost)
+    assert sum(link.bandwidth < whole.links[0].bandwidth for link in wires.links) == 2 * len(slowed)
+    assert bounds_of(wires, Collective.make("all_gather", wires.ranks)).throughput.seconds_per_byte > 0
+
+
+def test_damage_slows_what_would_cut_off() -> None:
+    """On a ring no cable can be lost without some rank losing one of its two."""
+    lost, slowed = broken.damage(parse("ring:8"), random.Random(0))
+    assert not lost
+    assert len(slowed) == 2

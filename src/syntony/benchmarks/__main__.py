@@ -47,7 +47,7 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular contest placement fast "
+        "sccl forest allreduce alltoall teccl bfb blink scale repair broken hierarchy irregular contest placement fast "
         "stragglers bounds simulator topologies",
     ),
     "runtime": _room(
