@@ -83,6 +83,23 @@ def test_show_says_who_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 out, 0 in" in out
 
 
+def test_show_asks_about_the_one_wire_that_is_not_the_same_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    data = file_format.to_dict(parse("mesh:2x3"))
+    slow = next(link for link in data["links"] if (link["src"], link["dst"]) == (1, 4))
+    slow["bandwidth"] = "500000000"
+    data["generators"] = []
+    Path("slow.json").write_text(json.dumps(data), encoding="utf-8")
+    assert _json("topo show file:slow.json", capsys)["asymmetric"] == [["rank1", "rank4"]]
+    assert _run("topo show file:slow.json") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert (
+        "asymmetric wire rank1-rank4: rank1 -> rank4 has 0.5 GB/s in 1 us, rank4 -> rank1 has 1 GB/s in 1 us; meant?"
+    ) in out
+    one_way = {**data, "links": [link for link in data["links"] if link["src"] < link["dst"]]}
+    Path("one_way.json").write_text(json.dumps(one_way), encoding="utf-8")
+    assert _json("topo show file:one_way.json", capsys)["asymmetric"] == []
+
+
 def test_draw_writes_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
     assert _json("topo draw mesh:2x2 -o grid.svg", capsys)["file"] == "grid.svg"
     assert Path("grid.svg").read_text(encoding="utf-8").startswith("<svg")

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+MOST_ASYMMETRIC = 8
+"""So many are told one by one."""
+
+
 @dataclass(frozen=True)
 class NodeGroup:
     """Nodes of equal kind, abilities, degree and rate. Bandwidths are sums over a node's links, in bytes/s."""
@@ -48,10 +52,26 @@ class LinkGroup:
 
 
 @dataclass(frozen=True)
+class Asymmetry:
+    """Two neighbours, `there` from the first to the second and `back`: bandwidths, bytes/s, and alphas of the links."""
+
+    ends: tuple[str, str]
+    there: tuple[tuple[Fraction, float], ...]
+    back: tuple[tuple[Fraction, float], ...]
+
+    def __str__(self) -> str:
+        one, other = self.ends
+        told = [f"{one} -> {other} {_links(self.there)}", f"{other} -> {one} {_links(self.back)}"]
+        return f"asymmetric wire {one}-{other}: {', '.join(told)}; meant?"
+
+
+@dataclass(frozen=True)
 class Summary:
     """The most important facts about a topology.
 
     `duplex`: every link has an equal one the other way, so links are cables.
+    `asymmetric`: the few neighbours of which that is not so, in a network where it mostly is: perhaps a mistake. Empty
+    where most wires lead one way, as in a directed ring: that is meant.
     `hops`: the diameter, and `route` the most links of a shortest path between two ranks; None if some rank is cut
     off: `cut_off` then names a source and a rank that it cannot reach.
     `symmetry`: order of the group that the generators generate, None if it takes long to count.
@@ -64,6 +84,7 @@ class Summary:
     nodes: tuple[NodeGroup, ...]
     links: tuple[LinkGroup, ...]
     duplex: bool
+    asymmetric: tuple[Asymmetry, ...]
     hops: int | None
     route: int | None
     cut_off: tuple[int, int] | None
@@ -80,6 +101,7 @@ def summarize(topology: Topology) -> Summary:
         nodes=tuple(_node_groups(topology)),
         links=tuple(_link_groups(topology)),
         duplex=_is_duplex(topology),
+        asymmetric=_asymmetric(topology),
         hops=hops,
         route=longest_route(topology) if hops is not None else None,
         cut_off=cut_off(topology) if hops is None else None,
@@ -118,6 +140,7 @@ def to_dict(summary: Summary) -> dict[str, Any]:
         ],
         "diameter_hops": summary.hops,
         "longest_route_links": summary.route,
+        "asymmetric": [list(one.ends) for one in summary.asymmetric],
         "cut_off": None if summary.cut_off is None else list(summary.cut_off),
         "symmetry_order": summary.symmetry,
         "rank_orbits": summary.rank_orbits,
@@ -166,6 +189,10 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
             )
         yield links
     yield Text(f"{_reach(summary)}\n{_symmetry(summary)}")
+    for one in summary.asymmetric[:MOST_ASYMMETRIC]:
+        yield Text(str(one), style="yellow")
+    if len(summary.asymmetric) > MOST_ASYMMETRIC:
+        yield Text(f"and {len(summary.asymmetric) - MOST_ASYMMETRIC} more asymmetric wires", style="yellow")
 
 
 def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
@@ -213,6 +240,29 @@ def _is_duplex(topology: Topology) -> bool:
     size = len(topology.nodes)
     there, back = ((topology.speeds * size + one) * size + other for one, other in ((src, dst), (dst, src)))
     return np.array_equal(np.sort(there), np.sort(back))
+
+
+def _asymmetric(topology: Topology) -> tuple[Asymmetry, ...]:
+    """See `Summary.asymmetric`."""
+    if _is_duplex(topology):
+        return ()
+    sides: dict[tuple[int, int], tuple[list[Link], list[Link]]] = {}
+    for link in topology.links:
+        pair = min(link.src, link.dst), max(link.src, link.dst)
+        sides.setdefault(pair, ([], []))[link.src > link.dst].append(link)
+    found = []
+    for (one, other), both in sides.items():
+        there, back = (tuple(sorted((link.bandwidth, link.alpha) for link in side)) for side in both)
+        if there != back:
+            found.append(Asymmetry((topology.nodes[one].name, topology.nodes[other].name), there, back))
+    return tuple(found) if 2 * len(found) <= len(sides) else ()
+
+
+def _links(side: tuple[tuple[Fraction, float], ...]) -> str:
+    """`has 25 GB/s in 1 us`, or that nothing leads there."""
+    return (
+        "has " + " + ".join(f"{rate(bandwidth)} in {time(alpha)}" for bandwidth, alpha in side) if side else "has none"
+    )
 
 
 def _both_ways(out: str, into: str) -> str:
