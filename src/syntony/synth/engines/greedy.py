@@ -101,7 +101,7 @@ class _Timetable:
     def __init__(self, network: Network, size: int, budget: Budget) -> None:
         collective = network.collective
         self._collective, self._budget = collective, budget
-        self._bytes = collective.bytes_of_chunks(size).tolist()
+        self._bytes: list[float] = collective.bytes_of_chunks(size).tolist()
         self._free = np.zeros(len(network.topology.links))
         self._rate = np.asarray([float(link.bandwidth) for link in network.topology.links])
         self._routes: list[list[Route]] = [[] for _ in range(collective.ranks)]

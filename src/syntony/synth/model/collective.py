@@ -207,7 +207,7 @@ class Collective:
     def bytes_of_chunks(self, size: int) -> NDArray[np.float64]:
         """Per chunk the bytes that it is of `size`."""
         unit = size * self.unit
-        return self.chunks.weight * float(unit.numerator) / float(unit.denominator)
+        return self.chunks.weight.astype(np.float64) * float(unit.numerator) / float(unit.denominator)
 
     def pre(self, chunk: int) -> frozenset[int]:
         """The ranks that start with the chunk (with their contribution to it, where it is summed)."""
