@@ -39,6 +39,7 @@ FEW = 8
 _PHASES = ("call", "rounds", "show", "fetch", "own", "add")
 _LINE = 64
 _STREAMED, _STREAMED_OWN = 16 << 20, 2 << 20  # csrc/core/one_host/reference_steps.cpp
+_DEALT = (384 << 10) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
         shares = collective == "all_reduce"
         return Work(way, 3 if shares else 2, _by_reference(sums, ranks, block, shares))
     to_each = 1 if collective in ("all_reduce", "all_gather") else ranks
-    piece = min(block, _core.SHARED_PIECE_BYTES // to_each)
+    others = max(1, to_each - 1)
+    piece = min(block, _DEALT // others if others > 1 else _core.SHARED_PIECE_BYTES)
     pieces, span = block / piece, _whole_lines(block)
     if way == "two-shot":
         share = _whole_lines(piece // ranks)
@@ -100,7 +102,7 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
         )
         return Work(way, math.ceil(pieces) + 1, phases)
     piece = _whole_lines(piece)
-    shown = Phase("show", "show", piece, pieces * max(1, to_each - 1), span)
+    shown = Phase("show", "show", piece, pieces * others, span)
     if sums:
         return Work(way, math.ceil(pieces), (shown, Phase("add", "add", piece, pieces, span)))
     taken = (Phase("fetch", "take", piece, pieces * (ranks - 1), span), Phase("own", "copy", piece, pieces, span))
