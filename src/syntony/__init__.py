@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from syntony.api import bound, simulate, synthesize, verify
     from syntony.base.command import UserError
     from syntony.collectives.aggregation import InNetwork
+    from syntony.collectives.hot_rows import HotRows
     from syntony.collectives.bootstrap.bootstraps import LocalBootstrap, MpiBootstrap, StoreBootstrap
     from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
     from syntony.collectives.buffers import UsageError, empty
@@ -47,6 +48,7 @@ __all__ = [
     "Collective",
     "CommunicationError",
     "Communicator",
+    "HotRows",
     "InNetwork",
     "LocalBootstrap",
     "MpiBootstrap",
@@ -80,6 +82,7 @@ _HOMES = {
     "Collective": "synth.model.collective",
     "CommunicationError": "_core",
     "Communicator": "collectives.communicator",
+    "HotRows": "collectives.hot_rows",
     "InNetwork": "collectives.aggregation",
     "LocalBootstrap": "collectives.bootstrap.bootstraps",
     "MpiBootstrap": "collectives.bootstrap.bootstraps",

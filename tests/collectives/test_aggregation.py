@@ -178,7 +178,7 @@ def test_a_killed_worker_is_named_to_the_others_at_once(address: str) -> None:
 
 def test_profiles_become_options() -> None:
     assert arguments_of(PROFILES["switchml"].aggregator) == [
-        "--slots", "16", "--slot-bytes", "8192", "--format", "int32_block", "--format", "int32", "--tenants", "1",
+        "--slots", "64", "--slot-bytes", "8192", "--format", "int32_block", "--format", "int32", "--tenants", "1",
     ]  # fmt: skip
     for profile in PROFILES.values():
         options = arguments_of(profile.aggregator)

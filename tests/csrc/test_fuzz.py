@@ -16,7 +16,7 @@ import pytest
 from tests.csrc.sanitized import ADDRESS, sanitized
 from tests.programs import program
 
-TARGETS = ["frames", "control", "handshake", "aggregator", "programs"]
+TARGETS = ["frames", "control", "handshake", "aggregator", "packets", "programs"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,14 @@ def test_every_target_is_known(fuzz: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "count"),
-    [("frames", 30_000), ("control", 30_000), ("handshake", 3_000), ("aggregator", 3_000), ("programs", 10_000)],
+    [
+        ("frames", 30_000),
+        ("control", 30_000),
+        ("handshake", 3_000),
+        ("aggregator", 3_000),
+        ("packets", 10_000),
+        ("programs", 10_000),
+    ],
 )
 def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
     attack(fuzz, target, count, random.SystemRandom().randrange(1 << 32))
@@ -58,6 +65,7 @@ def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
         ("control", 1_000_000),
         ("handshake", 200_000),
         ("aggregator", 100_000),
+        ("packets", 1_000_000),
         ("programs", 1_000_000),
     ],
 )

@@ -17,6 +17,7 @@ import pytest
 
 from syntony.base.command import UserError
 from syntony.lab import processes, runs
+from syntony.lab.aggregators import adding_switches
 from syntony.lab.faults import parse_fault
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
@@ -279,8 +280,25 @@ def test_a_switch_adds(tmp_path: Path) -> None:
     assert lines[3].startswith("s0 | aggregator at 0.0.0.0:")
 
 
+def instead(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """What the switch does."""
+    monkeypatch.setattr("syntony.lab.lab.services", lambda spec: ((adding_switches(spec)[0], ("sh", "-c", words)),))
+
+
+def test_slots_that_are_shared_have_a_server(tmp_path: Path) -> None:
+    script = tmp_path / "in_network.py"
+    script.write_text(IN_NETWORK)
+    code, lines = run("star:3,aggregator=atp,aggregator.formats=float32", f"exec {sys.executable} {script}")
+    assert code == 0
+    assert lines[:3] == [f"rank {rank} | sum 6.0 6.0" for rank in range(3)]
+    assert sorted(line.split(": ")[1] for line in lines[3:5]) == [
+        "2048 slots of 8192 bytes",
+        "605 shared slots of 8192 bytes",
+    ]
+
+
 def test_a_switch_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.lab.lab.command_of", lambda *_: ("sh", "-c", "exit 5"))
+    instead(monkeypatch, "exit 5")
     with pytest.raises(LabError, match=r"^the process of switch s0 ended with exit code 5; nothing has been run$"):
         run("star:2,aggregator=sharp", "echo never")
 
@@ -296,7 +314,7 @@ def test_a_switch_that_ends_early_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
 
         monkeypatch.setattr(processes._Crew, "await_services", late)
     monkeypatch.setattr("syntony.lab.processes.GRACE", 0.2)
-    monkeypatch.setattr("syntony.lab.lab.command_of", lambda *_: ("sh", "-c", "echo here; exit 0"))
+    instead(monkeypatch, "echo here; exit 0")
     code, lines = run("star:2,aggregator=sharp", "sleep 1000")
     assert code == 1
     assert "s0 | here" in lines

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from syntony.lab.aggregators import adding_switches, command_of, ways
+from syntony.lab.aggregators import adding_switches, services, ways
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.topologies.aggregator import PROFILES
 from syntony.topologies.graph.wiring import Wiring
@@ -141,7 +141,8 @@ def test_ranks_meet_at_the_adding_switch_nearest_to_all() -> None:
     spec = spec_of(parse("star:4,aggregator=switchml"))
     assert [switch.name for switch in adding_switches(spec)] == ["s0"]
     assert ways(spec) == ("198.18.0.5:29600",) * 4
-    command = command_of(spec, adding_switches(spec)[0])
+    ((switch, command),) = services(spec)
+    assert switch.name == "s0"
     assert command[1:5] == ("-m", "syntony.lab.aggregator", "--listen", "0.0.0.0:29600")
     assert "int32_block" in command
 
@@ -163,6 +164,20 @@ def test_ranks_go_by_their_own_switch_to_the_one_where_all_sums_meet() -> None:
     spec = spec_of(parse("clos:leaves=2,hosts=4,spines=1,aggregator=sharp"))
     first, second, root = [f"{switch.ports[0].address}:29600" for switch in adding_switches(spec)]
     assert ways(spec) == (f"{first},{root}",) * 4 + (f"{second},{root}",) * 4
+
+
+def test_where_slots_are_shared_all_ways_go_on_to_a_server() -> None:
+    spec = spec_of(parse("clos:leaves=2,hosts=2,spines=1,aggregator=atp"))
+    first, second, root = [switch.ports[0].address for switch in adding_switches(spec)]
+    server = f"{root}:29600,{root}:29601"
+    assert ways(spec) == (f"{first}:29600,{server}",) * 2 + (f"{second}:29600,{server}",) * 2
+    *switches, (beside, command) = services(spec)
+    assert [("--shared" in words, switch.name) for switch, words in switches] == [
+        (True, switch.name) for switch in adding_switches(spec)
+    ]
+    assert beside is switches[-1][0]
+    assert "0.0.0.0:29601" in command
+    assert "--shared" not in command
 
 
 def test_a_switch_in_a_box_adds_without_the_lab() -> None:

@@ -37,6 +37,7 @@ _GPT = "--model thin --layout dp=2"
 
 CHEAP = {
     "topo list": "topo list",
+    "topo aggregators": "topo aggregators",
     "topo show": "topo show dgx-a100:2",
     "topo draw": "topo draw ring:3 -o drawn.svg",
     "topo detect": "topo detect",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from syntony.__main__ import main
+from syntony.base.standing import Standing
 from syntony.topologies import TopologyError, file_format, parse
 from syntony.topologies.aggregator import NUMBER_FORMATS, PROFILES, Aggregator
 from tests.topologies.named import refusal
@@ -114,3 +117,14 @@ def test_the_pool_limits_what_a_worker_moves() -> None:
     assert shared.pool_bytes() == 512 * 1024
     assert shared.pool_bytes(jobs=4) == 128 * 1024
     assert replace(aggregator, slots=None).pool_rate(Fraction(1)) is None
+
+
+def test_profiles_say_how_whole_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is listed is what the table has, and what is no whole idea says what is missing."""
+    assert main(["topo", "aggregators"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    listed = {name: standing for standing, name in re.findall(r"^([WSP]) (\S+) ", text, re.MULTILINE)}
+    assert listed == {name: profile.standing for name, profile in PROFILES.items()}
+    for name, profile in PROFILES.items():
+        assert (profile.standing is Standing.WHOLE) == (not profile.missing and not profile.simulated), name

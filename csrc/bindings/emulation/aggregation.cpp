@@ -57,8 +57,10 @@ DType dtype_named(std::string_view name) {
 class PythonAggregator {
  public:
   PythonAggregator(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret)
-      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, std::move(secret))) {}
+                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret, bool shared,
+                   bool on_arrival)
+      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, std::move(secret), shared, on_arrival)) {
+  }
 
   [[nodiscard]] std::string address() const { return value_.address().text(); }
 
@@ -75,7 +77,8 @@ class PythonAggregator {
 
  private:
   static AggregatorOptions options(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret) {
+                                   const std::vector<std::string>& formats, std::size_t tenants, std::string secret,
+                                   bool shared, bool on_arrival) {
     AggregatorOptions options;
     options.listen = std::move(listen);
     options.slots = slots;
@@ -83,6 +86,8 @@ class PythonAggregator {
     for (const std::string& format : formats) options.formats.push_back(format_named(format));
     options.tenants = tenants;
     options.secret = std::move(secret);
+    options.shared = shared;
+    options.on_arrival = on_arrival;
     return options;
   }
 
@@ -125,6 +130,8 @@ class PythonAggregationClient {
   [[nodiscard]] std::size_t window() const { return value_->window(); }
   [[nodiscard]] std::size_t slot_bytes() const { return value_->slot_bytes(); }
   [[nodiscard]] std::uint64_t resent() const { return value_->resent(); }
+  [[nodiscard]] std::uint64_t passed_on() const { return value_->passed_on(); }
+  [[nodiscard]] std::size_t under_way() const { return value_->under_way(); }
 
  private:
   std::mutex mutex_;  // operations of several threads follow one another
@@ -157,12 +164,15 @@ void bind_aggregation(nb::module_& m) {
       "number_format"_a, "dtype"_a, "Whether elements of `dtype` can travel to a switch in `number_format`.");
 
   nb::class_<PythonAggregator>(m, "Aggregator", "A switch that adds, in software: one thread, any number of jobs.")
-      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, std::string>(),
+      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, std::string,
+                    bool, bool>(),
            "listen"_a = "127.0.0.1:0", "slots"_a = 256, "slot_bytes"_a = kPacketBytes,
-           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "",
+           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "", "shared"_a = false, "on_arrival"_a = false,
            "Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback "
            "there\n"
-           "must be one. ValueError for options that do not fit together,\n"
+           "must be one. `shared`: slots are whose packet comes first, and a server above adds what finds none.\n"
+           "`on_arrival`: parts are added as they come, not in rank order.\n"
+           "ValueError for options that do not fit together,\n"
            "CommunicationError when the address cannot be used.")
       .def_prop_ro("address", &PythonAggregator::address, "ADDRESS:PORT where workers connect.")
       .def("run", &PythonAggregator::run, "Serves until stop() or a signal handler that raises.")
@@ -183,5 +193,8 @@ void bind_aggregation(nb::module_& m) {
       .def("close", &PythonAggregationClient::close, "Leaves the job.")
       .def_prop_ro("window", &PythonAggregationClient::window, "Chunks that may be in flight at once.")
       .def_prop_ro("slot_bytes", &PythonAggregationClient::slot_bytes, "Bytes of a chunk.")
-      .def_prop_ro("resent", &PythonAggregationClient::resent, "Packets that were sent more than once.");
+      .def_prop_ro("resent", &PythonAggregationClient::resent, "Packets that were sent more than once.")
+      .def_prop_ro("passed_on", &PythonAggregationClient::passed_on,
+                   "Sums that an aggregator of shared slots had no slot for.")
+      .def_prop_ro("under_way", &PythonAggregationClient::under_way, "Packets that it would have under way now.");
 }

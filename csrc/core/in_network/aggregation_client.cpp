@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "core/in_network/aggregation_way.hpp"
@@ -27,6 +28,7 @@ constexpr std::uint64_t kOutOfOrder = 8;      // so many later packets have thei
 constexpr microseconds kShortestPause{5000};  // before everything in flight is sent again,
 constexpr microseconds kLongestPause{500'000};
 constexpr unsigned kRoundTrips = 4;  // and at least so many round trips
+constexpr std::size_t kProbes = 2;   // packets that are sent again first, where nothing has come for a while
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -58,16 +60,15 @@ class AggregationClient::Operation {
   void run(milliseconds timeout, const Interrupt& interrupt) {
     deadline_ = Clock::now() + timeout;
     if (plan_.scaled()) agree_ahead(interrupt);
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) fill(slot, slot);
-    flush();
+    go_on();
     while (received_ < chunks_) {
       await(interrupt);
       while (client_.datagrams_->receive([this](const AggregationPacket& head, const std::byte* payload) {
         take(head, payload);
       }) == Datagrams::kAtOnce) {
-        flush();
+        go_on();
       }
-      flush();
+      go_on();
     }
     client_.sequence_ = first_ + chunks_;
   }
@@ -78,8 +79,9 @@ class AggregationClient::Operation {
     std::uint64_t order = 0;  // of its last sending
     Clock::time_point sent;
     bool again = false;
-    bool waits = false;  // for its sum
+    enum class State : std::uint8_t { free, under_way, lost } state = State::free;
   };
+  using State = Slot::State;
 
   [[nodiscard]] AggregationPacket head(std::uint64_t sequence, std::size_t count, std::size_t length) const {
     AggregationPacket packet;
@@ -106,6 +108,22 @@ class AggregationClient::Operation {
 
   // ---- out ----
 
+  /// Sends what the window allows: first again what is lost, then what is new, in order, as all ranks do. So the oldest
+  /// sum that is missing is one for which all have sent or are about to, and no two ranks wait for each other.
+  void go_on() {
+    while (under_way_ < client_.congestion_.packets()) {
+      if (!lost_.empty()) {
+        send_again(*lost_.begin());
+      } else if (next_ < chunks_ && slots_[next_ % slots_.size()].state == State::free) {
+        fill(next_ % slots_.size(), next_);
+        ++next_;
+      } else {
+        break;
+      }
+    }
+    flush();
+  }
+
   /// The slot's next packet.
   void fill(std::size_t slot, std::size_t chunk) {
     if (!verbatim_) {
@@ -115,24 +133,36 @@ class AggregationClient::Operation {
         block_exponents(floats(chunk + plan_.window), reinterpret_cast<std::uint8_t*>(to + plan_.payload(chunk)));
       }
     }
-    slots_[slot] = {chunk, 0, {}, false, true};
+    slots_[slot] = {chunk, 0, {}, false, State::free};
     send(slot);
   }
 
   void send(std::size_t slot) {
     Slot& one = slots_[slot];
+    if (one.state != State::under_way) ++under_way_;
+    one.state = State::under_way;
     one.order = ++order_;
     one.sent = now_;
     in_flight_.push_back({slot, one.order});
     const std::byte* const body = verbatim_ ? input_ + plan_.begin(one.chunk) * wire_bytes(plan_.format) : wire(slot);
-    out_.push_back(
-        {head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk)), body, &client_.address_});
+    AggregationPacket packet = head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk));
+    packet.flags = one.again ? AggregationPacket::kAgain : 0;
+    out_.push_back({packet, body, &client_.address_});
   }
 
-  void send_again(std::size_t slot) {
+  void send_again(std::size_t chunk) {
+    const std::size_t slot = chunk % slots_.size();
+    lost_.erase(chunk);
     slots_[slot].again = true;
     ++client_.resent_;
     send(slot);
+  }
+
+  void lose(std::size_t slot) {
+    Slot& one = slots_[slot];
+    one.state = State::lost;
+    --under_way_;
+    lost_.insert(one.chunk);
   }
 
   void flush() {
@@ -155,14 +185,20 @@ class AggregationClient::Operation {
     interrupt();
     if (now_ >= deadline_) say_late(interrupt);
     if (now_ - heard_ < pause_ || now_ - slots_[oldest()].sent < pause_) return;
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (slots_[slot].waits) send_again(slot);
+    // Is all lost, or is somebody late? The answers to the oldest packets tell.
+    probing_ = true;
+    std::size_t probes = 0;
+    for (std::size_t chunk = next_ - std::min(next_, slots_.size()); chunk < next_ && probes < kProbes; ++chunk) {
+      const Slot& one = slots_[chunk % slots_.size()];
+      if (one.chunk != chunk || one.state == State::free) continue;
+      send_again(chunk);
+      ++probes;
     }
     pause_ = std::min(2 * pause_, kLongestPause);
     flush();
   }
 
-  /// The slot in flight whose last packet was sent first.
+  /// The slot under way whose last packet was sent first.
   [[nodiscard]] std::size_t oldest() {
     while (!current(in_flight_.front())) in_flight_.pop_front();
     return in_flight_.front().slot;
@@ -173,31 +209,56 @@ class AggregationClient::Operation {
     std::uint64_t order;
   };
   [[nodiscard]] bool current(const Sent& sent) const {
-    return slots_[sent.slot].waits && slots_[sent.slot].order == sent.order;
+    return slots_[sent.slot].state == State::under_way && slots_[sent.slot].order == sent.order;
   }
 
   void take(const AggregationPacket& found, const std::byte* payload) {
-    if (found.kind != AggregationPacket::Kind::sum || found.token != client_.token_[1] || found.sequence < first_)
-      return;
+    if (found.token != client_.token_[1] || found.sequence < first_) return;
     const std::size_t chunk = found.sequence - first_;
     if (chunk >= chunks_) return;
     const std::size_t slot = chunk % slots_.size();
     Slot& one = slots_[slot];
     AggregationPacket expected = head(found.sequence, plan_.count(chunk), plan_.length(chunk));
-    if (!one.waits || one.chunk != chunk || !expected.fits(found)) return;
+    if (one.state == State::free || one.chunk != chunk) return;
+    if (found.kind == AggregationPacket::Kind::held) probing_ = false;  // others are late: that is no congestion
+    if (found.kind != AggregationPacket::Kind::sum || !expected.fits(found)) return;
     const std::uint64_t order = one.order;
-    one.waits = false;
+    if (one.state == State::under_way) {
+      --under_way_;
+    } else {
+      lost_.erase(chunk);
+    }
+    one.state = State::free;
     heard_ = now_;
-    if (!one.again) heard_after(now_ - one.sent);
+    measure(one, found);
     place(chunk, payload);
     ++received_;
+    if (probing_ && one.again) return all_lost();
+    probing_ = false;
     // What was sent well before this packet, and has no sum yet, is lost.
     while (!in_flight_.empty() && in_flight_.front().order + kOutOfOrder < order) {
       const Sent before = in_flight_.front();
       in_flight_.pop_front();
-      if (current(before)) send_again(before.slot);
+      if (current(before)) lose(before.slot);
     }
-    if (chunk + plan_.window < chunks_) fill(slot, chunk + plan_.window);
+  }
+
+  void measure(const Slot& one, const AggregationPacket& found) {
+    std::optional<Clock::duration> round_trip;
+    if (!one.again && !found.has(AggregationPacket::kUnmeasured)) {
+      round_trip = std::max<Clock::duration>(now_ - one.sent - microseconds(found.waited), Clock::duration(0));
+      heard_after(*round_trip);
+    }
+    if (!one.again && found.has(AggregationPacket::kPassedOn)) ++client_.passed_on_;
+    client_.congestion_.came(round_trip, one.again || found.has(AggregationPacket::kMarked));
+  }
+
+  void all_lost() {
+    probing_ = false;
+    client_.congestion_.collapsed();
+    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+      if (slots_[slot].state == State::under_way) lose(slot);
+    }
   }
 
   void heard_after(Clock::duration round_trip) {
@@ -232,7 +293,7 @@ class AggregationClient::Operation {
       block_exponents(floats(chunk), mine.data() + at);
     }
     const AggregationPacket packet = head(first_ - 1, 0, mine.size());
-    const Datagrams::Message message{packet, reinterpret_cast<const std::byte*>(mine.data()), &client_.address_};
+    Datagrams::Message message{packet, reinterpret_cast<const std::byte*>(mine.data()), &client_.address_};
     std::vector<std::uint8_t> all;
     microseconds pause = kShortestPause;
     Clock::time_point sent = Clock::now();
@@ -254,6 +315,7 @@ class AggregationClient::Operation {
       sent = now_;
       pause = std::min(2 * pause, kLongestPause);
       ++client_.resent_;
+      message.head.flags = AggregationPacket::kAgain;
       client_.datagrams_->send({&message, 1});
     }
     at = 0;
@@ -268,9 +330,9 @@ class AggregationClient::Operation {
 
   /// Asks the aggregator who is late. Throws what it says, in the end.
   [[noreturn]] void say_late(const Interrupt& interrupt) {
-    std::uint64_t missing = first_ > client_.sequence_ && received_ == 0 && in_flight_.empty() ? first_ - 1 : ~0ULL;
+    std::uint64_t missing = first_ > client_.sequence_ && next_ == 0 ? first_ - 1 : ~0ULL;
     for (const Slot& slot : slots_) {
-      if (slot.waits) missing = std::min(missing, first_ + slot.chunk);
+      if (slot.state != State::free) missing = std::min(missing, first_ + slot.chunk);
     }
     client_.tell(Kind::late, &missing, sizeof(missing));
     const Clock::time_point last = Clock::now() + kGrace;
@@ -294,8 +356,12 @@ class AggregationClient::Operation {
   std::vector<Slot> slots_;
   std::deque<Sent> in_flight_;  // in the order of sending; those that have come since are passed over
   std::vector<Datagrams::Message> out_;
+  std::set<std::size_t> lost_;  // chunks to be sent again
+  std::size_t next_ = 0;        // chunk that was not sent yet
+  std::size_t under_way_ = 0;
   std::size_t received_ = 0;
   std::uint64_t order_ = 0;
+  bool probing_ = false;
   Clock::time_point now_ = Clock::now();
   Clock::time_point heard_ = now_;
   Clock::time_point asked_ = now_;  // whether to go on
@@ -347,6 +413,7 @@ void AggregationClient::join(const AggregationWays& ways, const Token& token, mi
   }
   receive_whole(&welcome, sizeof(welcome), deadline, interrupt);
   window_ = welcome.window;
+  congestion_ = CongestionWindow(window_);
   slot_bytes_ = welcome.slot_bytes;
   if (window_ < 1 || window_ > 65536 || slot_bytes_ < 64 || slot_capacity(slot_bytes_) > kLongestDatagram) {
     throw Error(Error::Kind::mismatch, "the aggregator at " + address_.text() + " offers slots that cannot be");

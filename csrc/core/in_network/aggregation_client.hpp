@@ -1,8 +1,10 @@
 // A worker's end of a job at an aggregator: all_reduce by sending what one has and receiving what all have.
 //
-//   slot     0   1   2   3      one packet of each is in flight: when a slot's sum has come, its next packet goes
+//   slot     0   1   2   3      at most one packet of each is in flight: when a slot's sum has come, its next may go
 //   sent     8   9   6   7
-//   has      4   5   2   3 ..   6 is late: its slot stands still, the others go on
+//   has      4   5   2   3 ..   6 is late: others go on, until it is its slot's turn again
+//
+// Slots are the most that may be in flight; how many are, CongestionWindow finds.
 //
 // What is lost is sent again by the worker, the only one with a clock (Sapio et al., SwitchML, NSDI'21, section 3.5): a
 // packet whose sum has not come when the sums of packets sent well after it have, or when nothing has come for a while.
@@ -21,6 +23,7 @@
 #include "core/error.hpp"
 #include "core/in_network/aggregation_ways.hpp"
 #include "core/in_network/aggregation_wire.hpp"
+#include "core/in_network/congestion_window.hpp"
 #include "core/in_network/datagrams.hpp"
 #include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
@@ -53,6 +56,10 @@ class AggregationClient {
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
   /// Packets that were sent more than once.
   [[nodiscard]] std::uint64_t resent() const { return resent_; }
+  /// Sums that an aggregator of shared slots had no slot for.
+  [[nodiscard]] std::uint64_t passed_on() const { return passed_on_; }
+  /// Packets that it would have under way now.
+  [[nodiscard]] std::size_t under_way() const { return congestion_.packets(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -81,9 +88,11 @@ class AggregationClient {
   std::unique_ptr<Datagrams> datagrams_;
   std::size_t window_ = 1;
   std::size_t slot_bytes_ = 0;
+  CongestionWindow congestion_;
   std::uint32_t operation_ = 0;
   std::uint64_t sequence_ = 0;  // of the next packet
   std::uint64_t resent_ = 0;
+  std::uint64_t passed_on_ = 0;
   std::optional<Error> broken_;
 };
 

@@ -52,7 +52,7 @@ AggregationWay::AggregationWay(const std::vector<std::string>& ways, std::uint32
       above += (above.empty() ? "" : ",") + word + " " + std::to_string(count);
     }
     before = count;
-    if (count == ways.size() || comma == std::string::npos) break;  // where all meet is the job's root
+    if (comma == std::string::npos) break;
     rest.erase(0, comma + 1);
   }
   if (before != ways.size()) {

@@ -7,16 +7,18 @@
 //                                        ◀──   welcome{window, slot bytes}   when all workers of the job have come
 //   part 0, 1, .. window-1               ──▶                                 UDP, to the port of the same number
 //                                        ◀──   sum 0, 1, ..                  when every worker's part has come
-//   part window, window+1, ..            ──▶                                 one more for every sum that came
+//   part window, window+1, ..            ──▶                                 when sums came, as fast as the wires allow
+//                                        ◀──   held s                        s is here, others' parts of it are not
 //   late{sequence}                       ──▶                                 TCP: my time for it is over: who is it?
 //   leave                                ──▶
 //   failure{kind, rank; sentence}        ◀─▶                                 and the end
 //
 // A part is a packet: `count` elements in wire format, of int32_block followed by the exponents of the blocks of the
 // packet one window later; those of the first window travel ahead of all, in a packet without elements. Sequence
-// numbers count a job's packets through all its operations. The token keeps strangers out of a job and packets of dead
-// jobs out of living ones; the proof keeps those away who do not know the aggregator's secret, and those who have
-// recorded somebody's Hello.
+// numbers count a job's packets through all its operations. An aggregator whose slots are shared passes on a part that
+// finds no slot, to the server at the end of the way, and what comes back; the packet's path says whose it is. The
+// token keeps strangers out of a job and packets of dead jobs out of living ones; the proof keeps those away who do not
+// know the aggregator's secret, and those who have recorded somebody's Hello.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +35,13 @@
 namespace syntony {
 
 inline constexpr std::uint32_t kAggregationMagic = 0x41595341;  // "ASYA"
-inline constexpr std::uint32_t kAggregationVersion = 4;         // 4: numbers by UDP, and trees
+inline constexpr std::uint32_t kAggregationVersion = 5;         // 5: marks, waits and paths
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kLongestSentence = 4096;
 inline constexpr std::uint32_t kLongestWay = 512;  // characters
 inline constexpr std::uint32_t kNobody = 0xffffffff;
 /// A packet that an Ethernet frame of 1500 bytes holds whole: lost pieces would lose all of a larger one.
-inline constexpr std::size_t kPacketBytes = 1408;
+inline constexpr std::size_t kPacketBytes = 1376;
 inline constexpr std::size_t kLongestDatagram = 61440;  // bytes of a payload
 
 struct AggregationChallenge {
@@ -98,13 +100,26 @@ struct AggregationFailure {
   std::uint32_t rank = kNobody;  // the guilty
 };
 
+/// Where a part that an aggregator has passed on comes from: the child, and of how many.
+struct AggregationPlace {
+  std::uint16_t child = 0;
+  std::uint16_t children = 0;
+  bool operator==(const AggregationPlace&) const = default;
+};
+inline constexpr std::size_t kDeepestPath = 3;  // aggregators above one another that pass on
+
 /// The head of what goes by UDP.
 struct AggregationPacket {
-  enum class Kind : std::uint8_t { part = 1, sum = 2 };
+  enum class Kind : std::uint8_t { part = 1, sum = 2, held = 3 };
+  static constexpr std::uint8_t kAgain = 1;       // a part that was sent before
+  static constexpr std::uint8_t kMarked = 2;      // a switch was congested where it, or what it sums up, came through
+  static constexpr std::uint8_t kUnmeasured = 4;  // a sum whose `waited` is not known
+  static constexpr std::uint8_t kPassedOn = 8;    // a sum that found no slot where slots are shared
   std::uint32_t magic = kAggregationMagic;
   Kind kind = Kind::part;
   std::uint8_t format = 0;
-  std::uint16_t zero = 0;
+  std::uint8_t flags = 0;
+  std::uint8_t depth = 0;   // places of the path
   std::uint64_t token = 0;  // the second half of the job's
   std::uint64_t sequence = 0;
   std::uint64_t elements = 0;   // of the whole operation
@@ -112,6 +127,10 @@ struct AggregationPacket {
   std::uint32_t from = 0;       // the rank of the part's Hello
   std::uint32_t count = 0;      // elements in this packet
   std::uint32_t length = 0;     // bytes that follow
+  std::uint32_t waited = 0;     // microseconds that the receiver's part of a sum waited for the others'
+  std::array<AggregationPlace, kDeepestPath> path{};  // from the one that hears a part, or that said a sum, downwards
+
+  [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
 
   /// Whether both bring the same part of the same operation.
   [[nodiscard]] bool fits(const AggregationPacket& other) const {
@@ -119,7 +138,7 @@ struct AggregationPacket {
            format == other.format && count == other.count && length == other.length;
   }
 };
-static_assert(sizeof(AggregationPacket) == 48);
+static_assert(sizeof(AggregationPacket) == 64);
 
 /// How an operation is cut into packets: what both ends compute alike.
 struct AggregationPlan {

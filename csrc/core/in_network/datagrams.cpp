@@ -16,6 +16,26 @@ namespace {
 constexpr int kBufferBytes = 8 << 20;  // a window of every worker may come while this process sleeps
 constexpr int kPatienceMs = 2;         // for a full socket, before its packets are given up
 
+constexpr int kKnowsMarks = 2;  // of the two bits of ECN
+constexpr unsigned kMarkedAs = 3;
+
+void know_marks(int socket, int family) {
+  const int on = 1;
+  const bool six = family == AF_INET6;
+  const int level = six ? static_cast<int>(IPPROTO_IPV6) : static_cast<int>(IPPROTO_IP);
+  (void)setsockopt(socket, level, six ? IPV6_TCLASS : IP_TOS, &kKnowsMarks, sizeof(kKnowsMarks));
+  (void)setsockopt(socket, level, six ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof(on));
+}
+
+bool marked(msghdr& message) {
+  const cmsghdr* const said = CMSG_FIRSTHDR(&message);
+  if (said == nullptr) return false;
+  // A byte where the protocol is IPv4, an int where it is IPv6; the lowest bits are in the first byte of both.
+  unsigned char bits = 0;
+  if (said->cmsg_len >= CMSG_LEN(1)) std::memcpy(&bits, CMSG_DATA(said), 1);
+  return (bits & kMarkedAs) == kMarkedAs;
+}
+
 void make_room(int socket, int forced, int plain) {
   if (setsockopt(socket, SOL_SOCKET, forced, &kBufferBytes, sizeof(kBufferBytes)) == 0) return;
   (void)setsockopt(socket, SOL_SOCKET, plain, &kBufferBytes, sizeof(kBufferBytes));
@@ -34,11 +54,13 @@ Datagrams::Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t 
   }
   make_room(socket_.get(), SO_RCVBUFFORCE, SO_RCVBUF);
   make_room(socket_.get(), SO_SNDBUFFORCE, SO_SNDBUF);
+  know_marks(socket_.get(), address.family());
   for (std::size_t i = 0; i < kAtOnce; ++i) {
     pieces_[2 * i] = {&heads_[i], sizeof(AggregationPacket)};
     pieces_[2 * i + 1] = {room_.data() + i * stride_, stride_};
     incoming_[i].msg_hdr.msg_iov = &pieces_[2 * i];
     incoming_[i].msg_hdr.msg_iovlen = 2;
+    incoming_[i].msg_hdr.msg_control = &told_[i];
   }
 }
 
@@ -78,15 +100,17 @@ void Datagrams::send(std::span<const Message> messages) const {
 }
 
 std::size_t Datagrams::fetch() {
+  for (mmsghdr& one : incoming_) one.msg_hdr.msg_controllen = sizeof(Told);
   const int came = recvmmsg(socket_.get(), incoming_.data(), kAtOnce, MSG_DONTWAIT, nullptr);
   return came > 0 ? static_cast<std::size_t>(came) : 0;
 }
 
 const AggregationPacket* Datagrams::packet(std::size_t i) {
-  const AggregationPacket& head = heads_[i];
+  AggregationPacket& head = heads_[i];
   const bool whole = (incoming_[i].msg_hdr.msg_flags & MSG_TRUNC) == 0 && incoming_[i].msg_len >= sizeof(head) &&
                      incoming_[i].msg_len == sizeof(head) + head.length;
-  const bool ours = whole && head.magic == kAggregationMagic && head.zero == 0;
+  const bool ours = whole && head.magic == kAggregationMagic && head.depth <= kDeepestPath;
+  if (ours && marked(incoming_[i].msg_hdr)) head.flags |= AggregationPacket::kMarked;
   return ours && head.format < kNumberFormats.size() && head.count <= head.elements ? &head : nullptr;
 }
 

@@ -1,5 +1,5 @@
 // Datagrams: a UDP socket that sends and takes packets many at a time. What the kernel does not take is lost, as on the
-// wire.
+// wire. Packets say that they know of congestion marks (RFC 3168); one that a switch has marked comes with kMarked.
 #pragma once
 
 #include <netinet/in.h>
@@ -58,6 +58,10 @@ class Datagrams {
   std::vector<AggregationPacket> heads_ = std::vector<AggregationPacket>(kAtOnce);
   std::array<mmsghdr, kAtOnce> incoming_{};
   std::array<iovec, 2 * kAtOnce> pieces_{};
+  struct alignas(cmsghdr) Told {
+    std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+  };
+  std::array<Told, kAtOnce> told_{};  // what the kernel says of each
 };
 
 }  // namespace syntony

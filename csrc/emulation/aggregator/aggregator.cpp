@@ -33,6 +33,10 @@ void check(const AggregatorOptions& options) {
           options.slot_bytes, "a multiple of 8, 64 to 61000");
   require(options.tenants >= 1 && 2 * options.tenants <= options.slots, "tenants", options.tenants,
           "at least 1, with two slots each");
+  if (options.shared && options.on_arrival) {
+    throw Error(Error::Kind::invalid,
+                "an aggregator that shares its slots keeps parts, to pass them on, and cannot add on arrival");
+  }
 }
 
 UniqueFd listen_on(const std::string& text, const std::string& secret) {
@@ -71,7 +75,8 @@ Aggregator::Aggregator(AggregatorOptions options)
       capacity_(slot_capacity(options_.slot_bytes)),
       listener_(listen_on(options_.listen, options_.secret)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      datagrams_(packets_beside(listener_.get(), capacity_)) {
+      datagrams_(packets_beside(listener_.get(), capacity_)),
+      shared_(options_.shared ? options_.slots : 0) {
   if (!epoll_) throw system_error("cannot make an epoll", errno);
   epoll_event event{};
   event.events = EPOLLIN;
@@ -127,7 +132,8 @@ void Aggregator::check_deadlines(Clock::time_point now) {
     if (now >= job.deadline) {
       std::string missing;
       std::uint32_t first = kNobody;
-      for (std::uint32_t rank = 0; job.under == job.ranks && rank < job.ranks; ++rank) {
+      const bool direct = std::ranges::all_of(job.children, [](const Peer* child) { return child->members == 1; });
+      for (std::uint32_t rank = 0; direct && job.under == job.ranks && rank < job.ranks; ++rank) {
         if (job.child_of[rank] >= 0) continue;
         missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
         first = std::min(first, rank);
@@ -136,7 +142,7 @@ void Aggregator::check_deadlines(Clock::time_point now) {
            missing.empty() ? std::to_string(job.under - job.joined) + " of " + std::to_string(job.under) +
                                  " ranks did not come to the aggregator in time"
                            : "rank " + missing + " did not come to the aggregator in time");
-    } else if (job.complete && job.parent == nullptr && job.under < job.ranks) {
+    } else if (job.complete && job.parent == nullptr && !job.above.empty()) {
       dial(job);  // the one above has not started yet
     }
   }

@@ -10,6 +10,10 @@
 // asking the one above it again. Sums are made in rank order of the children, so all workers and all runs get the same
 // bits. The way up is the job's, not the aggregator's: each Hello names who stands above.
 //
+// Slots are a job's own, or shared by all jobs (slots.hpp): then an aggregator keeps no sums and promises nothing. What
+// finds its slot taken, or comes again, goes on to the one above, part by part, and the root, a server with slots for
+// each job, adds what the others could not, in the order in which they would have.
+//
 // One thread, one epoll. A worker that dies, stalls, disagrees or talks nonsense ends its job: the others are told who,
 // up and down the tree.
 #pragma once
@@ -38,6 +42,8 @@ struct AggregatorOptions {
   std::size_t slots = 256;                     // of all tenants together
   std::size_t slot_bytes = kPacketBytes;       // a multiple of 8
   std::size_t tenants = 1;                     // jobs at once, of those whose workers have all come
+  bool on_arrival = false;                     // parts are added as they come, not in rank order
+  bool shared = false;                         // slots are whose packet comes first; else each tenant has its part
   std::vector<NumberFormat> formats{};         // NOLINT(readability-redundant-member-init); empty: all
   std::size_t memory = std::size_t{1} << 30U;  // most bytes that the slots of a job may take
   std::string secret{};  // NOLINT(readability-redundant-member-init); workers must know it; empty: on loopback only
@@ -97,7 +103,8 @@ class Aggregator {
     Peer* parent = nullptr;
     std::size_t window = 1;
     std::size_t slot_bytes = 0;
-    Slots slots;
+    std::size_t capacity = 0;                               // bytes of the largest part; 0: before the welcome
+    Slots slots;                                            // its own
     Clock::time_point deadline = Clock::time_point::max();  // for all to come
     std::uint32_t timeout_ms = 0;
   };
@@ -126,8 +133,15 @@ class Aggregator {
   void take_packet(const AggregationPacket& head, const std::byte* payload);
   void take_part(Job& job, const AggregationPacket& head, const std::byte* payload);
   void take_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
-  void hand_down(Job& job, const Slot& slot, std::optional<std::size_t> only);
+  void share_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload);
+  void share_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
+  [[nodiscard]] bool acceptable(Job& job, const AggregationPacket& head);
+  void disagree(Job& job, const AggregationPacket& head, const Slot& slot);
+  void hand_down(Job& job, const Slot& slot);
+  void answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot& slot);
   void hand_up(Job& job, Slot& slot);
+  void pass_up(Job& job, std::size_t child, AggregationPacket head, const std::byte* payload);
+  void give_up(Slot& slot);
   void late(Job& job, std::uint64_t sequence);
   void nonsense(Peer& peer);
   void leave(Peer& peer);
@@ -141,6 +155,7 @@ class Aggregator {
   UniqueFd listener_;
   UniqueFd epoll_;
   Datagrams datagrams_;
+  SharedSlots shared_;
   std::vector<Datagrams::Message> down_;  // memory for hand_down
   std::list<Peer> peers_;
   std::list<Job> jobs_;

@@ -17,7 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 using Kind = AggregationFrame::Kind;
 
-constexpr milliseconds kQuiet{5};  // the one above is asked again for a sum at most this often
+constexpr milliseconds kQuiet{5};       // the one above is asked again for a sum at most this often
+constexpr milliseconds kStale{1000};    // a shared slot that is older is given to the next one that comes
+constexpr std::size_t kWidest = 65536;  // window of those that hold no sums
 
 std::string rank_named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
@@ -49,7 +51,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
                       std::to_string(hello.version));
   }
   if (hello.ranks < 1 || hello.ranks > kMostWorkers || hello.rank >= hello.ranks || hello.members < 1 ||
-      hello.members > hello.under || hello.under > hello.ranks || (hello.under == hello.ranks) != above.empty() ||
+      hello.members > hello.under || hello.under > hello.ranks || (above.empty() && hello.under < hello.ranks) ||
       hello.port < 1 || hello.port > 65535 || hello.window < 1 || hello.slot_bytes < 64) {
     return refuse(peer, Error::Kind::invalid, kNobody,
                   rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
@@ -67,8 +69,14 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
                              std::to_string(options_.tenants) + " jobs already";
   if (job == jobs_.end()) {
     if (full) return refuse(peer, Error::Kind::aborted, kNobody, serves);
-    const std::size_t slots = options_.slots / options_.tenants;
-    if (slots * capacity_ * (hello.under + 1) > options_.memory) {
+    if (options_.shared && above.empty()) {
+      return refuse(
+          peer, Error::Kind::invalid, kNobody,
+          "the aggregator shares its slots, and so needs a server above it: SYNTONY_AGGREGATOR goes on to one");
+    }
+    const std::size_t slots = options_.shared ? options_.slots : options_.slots / options_.tenants;
+    const std::size_t kept = options_.on_arrival ? 2 : hello.under + 1;  // parts, and their sum
+    if (slots * capacity_ * kept > options_.memory) {
       return refuse(
           peer, Error::Kind::aborted, kNobody,
           "slots for " + std::to_string(hello.under) + " workers would take more memory than the aggregator may use");
@@ -79,7 +87,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
     job->under = hello.under;
     job->above = above;
     job->child_of.assign(hello.ranks, -1);
-    job->window = window_of(slots, options_.slot_bytes);
+    job->window = options_.shared ? kWidest : window_of(slots, options_.slot_bytes);
     job->slot_bytes = options_.slot_bytes;
     job->timeout_ms = hello.timeout_ms;
     job->deadline = Clock::now() + milliseconds(hello.timeout_ms);
@@ -124,7 +132,7 @@ void Aggregator::completed(Job& job) {
     job.least.push_back(job.children[child]->rank);
     job.child_of[job.least.back()] = static_cast<std::int32_t>(child);
   }
-  if (job.under == job.ranks) {
+  if (job.above.empty()) {
     welcome(job, job.window, job.slot_bytes);
   } else {
     dial(job);
@@ -177,7 +185,8 @@ void Aggregator::introduce(Peer& parent) {
 void Aggregator::welcome(Job& job, std::size_t window, std::size_t slot_bytes) {
   job.window = window;
   job.slot_bytes = slot_bytes;
-  job.slots = Slots(window, job.children.size(), slot_capacity(slot_bytes));
+  job.capacity = slot_capacity(slot_bytes);
+  if (!options_.shared) job.slots = Slots(window, job.children.size(), job.capacity, options_.on_arrival);
   const AggregationWelcome body{static_cast<std::uint32_t>(window), static_cast<std::uint32_t>(slot_bytes)};
   for (Peer* const child : job.children) post(*child, Kind::welcome, &body, sizeof(body));
 }
@@ -188,7 +197,7 @@ void Aggregator::take_frame(Peer& peer, const AggregationFrame& frame, const std
     AggregationWelcome found;
     std::memcpy(&found, body, sizeof(found));
     if (found.window >= 1 && found.window <= job.window && found.slot_bytes >= 64 &&
-        found.slot_bytes <= job.slot_bytes && job.slots.capacity() == 0) {
+        found.slot_bytes <= job.slot_bytes && job.capacity == 0) {
       return welcome(job, found.window, found.slot_bytes);
     }
   } else if (frame.kind == Kind::late && !peer.above && frame.length == sizeof(std::uint64_t)) {
@@ -216,15 +225,18 @@ void Aggregator::nonsense(Peer& peer) {
 
 void Aggregator::take_packet(const AggregationPacket& head, const std::byte* payload) {
   const auto job = std::ranges::find_if(jobs_, [&head](const Job& one) { return one.token[1] == head.token; });
-  if (job == jobs_.end() || job->slots.capacity() == 0) return;  // before the welcome it is nobody's turn
-  if (head.length > job->slots.capacity() ||
-      head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
+  if (job == jobs_.end() || job->capacity == 0) return;  // before the welcome it is nobody's turn
+  if (head.length > job->capacity || head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
     return;
   }
   if (head.kind == AggregationPacket::Kind::part) {
     take_part(*job, head, payload);
-  } else if (head.kind == AggregationPacket::Kind::sum) {
-    take_sum(*job, head, payload);
+  } else if (head.kind == AggregationPacket::Kind::sum || head.kind == AggregationPacket::Kind::held) {
+    if (options_.shared) {
+      share_sum(*job, head, payload);
+    } else {
+      take_sum(*job, head, payload);
+    }
   }
 }
 
@@ -232,86 +244,212 @@ void Aggregator::take_part(Job& job, const AggregationPacket& head, const std::b
   const std::int32_t child_number = head.from < job.ranks ? job.child_of[head.from] : -1;
   if (child_number < 0) return;
   const auto child = static_cast<std::size_t>(child_number);
+  if (options_.shared) return share_part(job, child, head, payload);
   const auto [arrival, slot] = job.slots.take(child, head, payload);
-  const auto format = static_cast<NumberFormat>(head.format);
   switch (arrival) {
-    case Slots::Arrival::stale:
+    case Slot::Arrival::stale:
       return;
-    case Slots::Arrival::early:
+    case Slot::Arrival::early:
       return fail(job, Error::Kind::mismatch, head.from,
                   rank_named(head.from) + " sent the aggregator a packet that is not its turn");
-    case Slots::Arrival::differs: {
-      const auto other = static_cast<std::size_t>(std::ranges::find(slot->seen, true) - slot->seen.begin());
-      return fail(job, Error::Kind::mismatch, kNobody,
-                  "the ranks disagree about operation " + std::to_string(slot->first.operation) + ": " +
-                      rank_named(head.from) + " brings " + brought(head) + ", " + rank_named(job.least[other]) + " " +
-                      brought(slot->first));
-    }
-    case Slots::Arrival::again:
-      if (slot->state == Slot::State::known) {
-        hand_down(job, *slot, child);
-      } else if (slot->state == Slot::State::summed && Clock::now() - slot->sent_up > kQuiet) {
-        hand_up(job, *slot);
-      }
-      return;
-    case Slots::Arrival::part:
-    case Slots::Arrival::complete:
+    case Slot::Arrival::differs:
+      return disagree(job, head, *slot);
+    case Slot::Arrival::again:
+      if (slot->state == Slot::State::summed && Clock::now() - slot->sent_up > kQuiet) hand_up(job, *slot);
+      return answer(job, child, head, *slot);
+    case Slot::Arrival::part:
+    case Slot::Arrival::complete:
       break;
   }
-  if (slot->arrived == 1) {
-    if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
-      std::string known;
-      for (const NumberFormat one : options_.formats) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
-      return fail(job, Error::Kind::mismatch, head.from,
-                  "this aggregator adds " + known + ", not " + std::string(name_of(format)));
-    }
-    if (job.ranks > most_workers(format)) {
-      return fail(job, Error::Kind::mismatch, head.from,
-                  std::string(name_of(format)) + " adds at most " + std::to_string(most_workers(format)) + " workers");
-    }
-    const auto gone = std::ranges::find(job.children, nullptr);
-    if (gone != job.children.end()) {
-      const std::uint32_t rank = job.least[static_cast<std::size_t>(gone - job.children.begin())];
-      return fail(job, Error::Kind::dead, rank, left(rank, head.operation));
-    }
-  }
-  if (arrival != Slots::Arrival::complete) return;
+  if (slot->arrived <= 1 && !acceptable(job, head)) return;
+  if (arrival != Slot::Arrival::complete) return;
   if (job.parent != nullptr) return hand_up(job, *slot);
   slot->state = Slot::State::known;
-  hand_down(job, *slot, std::nullopt);
+  hand_down(job, *slot);
+}
+
+/// Whether a packet may begin here; else its job has ended.
+bool Aggregator::acceptable(Job& job, const AggregationPacket& head) {
+  const auto format = static_cast<NumberFormat>(head.format);
+  if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
+    std::string known;
+    for (const NumberFormat one : options_.formats) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+    fail(job, Error::Kind::mismatch, head.from,
+         "this aggregator adds " + known + ", not " + std::string(name_of(format)));
+    return false;
+  }
+  if (job.ranks > most_workers(format)) {
+    fail(job, Error::Kind::mismatch, head.from,
+         std::string(name_of(format)) + " adds at most " + std::to_string(most_workers(format)) + " workers");
+    return false;
+  }
+  const auto gone = std::ranges::find(job.children, nullptr);
+  if (gone == job.children.end()) return true;
+  const std::uint32_t rank = job.least[static_cast<std::size_t>(gone - job.children.begin())];
+  fail(job, Error::Kind::dead, rank, left(rank, head.operation));
+  return false;
+}
+
+void Aggregator::disagree(Job& job, const AggregationPacket& head, const Slot& slot) {
+  const auto other = static_cast<std::size_t>(std::ranges::find(slot.seen, true) - slot.seen.begin());
+  const std::uint32_t rank = other < job.least.size() ? job.least[other] : slot.first.from;
+  fail(job, Error::Kind::mismatch, kNobody,
+       "the ranks disagree about operation " + std::to_string(slot.first.operation) + ": " + rank_named(head.from) +
+           " brings " + brought(head) + ", " + rank_named(rank) + " " + brought(slot.first));
 }
 
 void Aggregator::take_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
   Slot* const slot = job.slots.find(head.sequence);
-  if (job.parent == nullptr || slot == nullptr || slot->state != Slot::State::summed || !slot->first.fits(head)) return;
+  if (head.kind != AggregationPacket::Kind::sum || job.parent == nullptr || slot == nullptr ||
+      slot->state != Slot::State::summed || !slot->first.fits(head)) {
+    return;
+  }
   std::memcpy(slot->sum.data(), payload, head.length);
   slot->state = Slot::State::known;
-  hand_down(job, *slot, std::nullopt);
+  slot->marked = slot->marked || head.has(AggregationPacket::kMarked);
+  slot->waited_above = head.waited;
+  slot->first.flags |= static_cast<std::uint8_t>(head.flags & AggregationPacket::kUnmeasured);
+  hand_down(job, *slot);
 }
 
-/// To all children, or to the one that has asked.
-void Aggregator::hand_down(Job& job, const Slot& slot, std::optional<std::size_t> only) {
+/// A sum to all children.
+void Aggregator::hand_down(Job& job, const Slot& slot) {
   down_.clear();
   for (std::size_t child = 0; child < job.children.size(); ++child) {
-    if (job.children[child] == nullptr || (only && *only != child)) continue;
-    Datagrams::Message& message = down_.emplace_back(slot.first, slot.sum.data(), &job.children[child]->place);
-    message.head.kind = AggregationPacket::Kind::sum;
+    if (job.children[child] == nullptr) continue;
+    AggregationPacket& head = down_.emplace_back(slot.first, slot.sum.data(), &job.children[child]->place).head;
+    head.kind = AggregationPacket::Kind::sum;
+    if (slot.marked) head.flags |= AggregationPacket::kMarked;
+    head.waited = slot.waited(child, job.parent == nullptr);
   }
   datagrams_.send(down_);
+}
+
+/// To the child that has brought its part again, or to the one whose part it has passed on: the sum, or that it is not
+/// known yet.
+void Aggregator::answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot& slot) {
+  if (job.children[child] == nullptr) return;
+  Datagrams::Message message{slot.first, slot.sum.data(), &job.children[child]->place};
+  message.head.depth = question.depth;
+  message.head.path = question.path;
+  if (slot.state == Slot::State::known) {
+    message.head.kind = AggregationPacket::Kind::sum;
+    message.head.flags |= AggregationPacket::kUnmeasured;
+  } else {
+    message.head.kind = AggregationPacket::Kind::held;
+    message.head.count = message.head.length = 0;
+  }
+  datagrams_.send({&message, 1});
 }
 
 void Aggregator::hand_up(Job& job, Slot& slot) {
   Datagrams::Message message{slot.first, slot.sum.data(), &job.parent->place};
   message.head.kind = AggregationPacket::Kind::part;
   message.head.from = job.least.front();
+  if (slot.marked) message.head.flags |= AggregationPacket::kMarked;
+  if (slot.sent_up != Clock::time_point{}) message.head.flags |= AggregationPacket::kAgain;
   slot.sent_up = Clock::now();
   datagrams_.send({&message, 1});
+}
+
+// ---- shared slots ---------------------------------------------------------------------------------------------------
+
+void Aggregator::share_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload) {
+  const bool again = head.has(AggregationPacket::kAgain);
+  if (!again && !acceptable(job, head)) return;
+  Slot* const ours = shared_.find(head.token, head.sequence);
+  const bool helps = ours != nullptr && (ours->state == Slot::State::summed ||
+                                         (ours->state == Slot::State::filling && !ours->seen[child]));
+  if (head.depth > 0 || (again && !helps)) {
+    // Others' parts of it are passed on, too: whoever it is that is missing may have been passed on before.
+    if (ours != nullptr) give_up(*ours);
+    return pass_up(job, child, head, payload);
+  }
+  Slot& slot = shared_.at(head.token, head.sequence);
+  if (ours == nullptr) {
+    const bool taken = slot.state == Slot::State::filling || slot.state == Slot::State::summed;
+    if (taken && Clock::now() - slot.opened < kStale) return pass_up(job, child, head, payload);
+    if (taken) give_up(slot);
+    slot.open(head, job.children.size(), (job.capacity + 63) / 64 * 64);
+  }
+  if (slot.state == Slot::State::passing) return pass_up(job, child, head, payload);
+  switch (slot.put(child, head, payload)) {
+    case Slot::Arrival::differs:
+      return disagree(job, head, slot);
+    case Slot::Arrival::complete:
+      return hand_up(job, slot);
+    case Slot::Arrival::again:
+      if (slot.state != Slot::State::summed) return;
+      if (Clock::now() - slot.sent_up > kQuiet) hand_up(job, slot);
+      return answer(job, child, head, slot);
+    case Slot::Arrival::part:
+    case Slot::Arrival::stale:
+    case Slot::Arrival::early:
+      return;
+  }
+}
+
+/// A sum, or that there is none yet, from above: to the child whose part was passed on, or to all, and the slot is
+/// free.
+void Aggregator::share_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
+  down_.clear();
+  if (head.depth > 0) {
+    const std::size_t child = head.path[0].child;
+    if (child >= job.children.size() || job.children[child] == nullptr) return;
+    AggregationPacket& below = down_.emplace_back(head, payload, &job.children[child]->place).head;
+    std::ranges::copy(head.path.begin() + 1, head.path.end(), below.path.begin());
+    --below.depth;
+  } else if (head.kind == AggregationPacket::Kind::sum) {
+    Slot* const slot = shared_.find(head.token, head.sequence);
+    for (std::size_t child = 0; child < job.children.size(); ++child) {
+      if (job.children[child] == nullptr) continue;
+      AggregationPacket& below = down_.emplace_back(head, payload, &job.children[child]->place).head;
+      if (slot != nullptr && slot->state == Slot::State::summed) {
+        slot->waited_above = head.waited;
+        below.waited = slot->waited(child, false);
+      } else {
+        below.flags |= AggregationPacket::kUnmeasured | AggregationPacket::kPassedOn;
+      }
+    }
+    if (slot != nullptr) slot->state = Slot::State::free;
+  }
+  datagrams_.send(down_);
+}
+
+/// To the one above, which will know from the path whose part it is.
+void Aggregator::pass_up(Job& job, std::size_t child, AggregationPacket head, const std::byte* payload) {
+  if (head.depth == kDeepestPath) {
+    return fail(job, Error::Kind::invalid, kNobody,
+                "more than " + std::to_string(kDeepestPath) + " aggregators above one another share their slots");
+  }
+  std::ranges::copy_backward(head.path.begin(), head.path.end() - 1, head.path.end());
+  head.path[0] = {static_cast<std::uint16_t>(child), static_cast<std::uint16_t>(job.children.size())};
+  ++head.depth;
+  head.kind = AggregationPacket::Kind::part;
+  head.from = job.least.front();
+  const Datagrams::Message message{head, payload, &job.parent->place};
+  datagrams_.send({&message, 1});
+}
+
+/// Its parts are passed on, as the packet of that slot cannot be added here.
+void Aggregator::give_up(Slot& slot) {
+  const auto job = std::ranges::find_if(jobs_, [&slot](const Job& one) { return one.token[1] == slot.first.token; });
+  const bool filling = slot.state == Slot::State::filling;
+  slot.state = Slot::State::passing;
+  for (std::size_t child = 0; filling && job != jobs_.end() && child < slot.seen.size(); ++child) {
+    if (slot.seen[child]) pass_up(*job, child, slot.first, slot.part(child));
+  }
 }
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
 /// A rank's time is over: who has not brought its part?
 void Aggregator::late(Job& job, std::uint64_t sequence) {
+  if (job.capacity == 0) return;
+  if (options_.shared) {
+    if (Slot* const held = shared_.find(job.token[1], sequence)) give_up(*held);
+    return post(*job.parent, Kind::late, &sequence, sizeof(sequence));
+  }
   const Slot* const slot = job.slots.find(sequence);
   if (slot == nullptr || slot->state == Slot::State::known) return;  // it will say itself that it has waited too long
   if (slot->state == Slot::State::summed) return post(*job.parent, Kind::late, &sequence, sizeof(sequence));
@@ -334,7 +472,7 @@ void Aggregator::leave(Peer& peer) {
   Job& job = *peer.job;
   if (!job.complete) return lost(peer);
   const auto child = static_cast<std::size_t>(job.child_of[peer.rank]);
-  const Slot* const owed = job.slots.oldest();
+  const Slot* const owed = options_.shared ? shared_.waiting_for(job.token[1], child) : job.slots.oldest();
   job.children[child] = nullptr;
   peer.job = nullptr;
   peer.closing = true;
@@ -391,6 +529,7 @@ void Aggregator::refuse(Peer& peer, Error::Kind kind, std::uint32_t rank, const 
 }
 
 void Aggregator::end(Job& job) {
+  shared_.forget(job.token[1]);
   jobs_.remove_if([&job](const Job& other) { return &other == &job; });
 }
 

@@ -69,6 +69,8 @@ ROOMS = {
             "irregular": "sim_vs_lab.synthesized",
             "stragglers": "sim_vs_lab.stragglers",
             "in_network": "in_network.table",
+            "training": "in_network.training",
+            "sharing": "in_network.sharing",
         },
     ),
 }

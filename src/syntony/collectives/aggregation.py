@@ -61,6 +61,11 @@ class InNetwork:
     def size(self) -> int:
         return self._size
 
+    @property
+    def passed_on(self) -> int:
+        """Packets whose sums were made by the server, as the switch, which shares its slots among jobs, had none."""
+        return self._client.passed_on
+
     def all_reduce(
         self, input: Any, output: Any = None, *, number_format: str | None = None, timeout: float | None = None
     ) -> None:

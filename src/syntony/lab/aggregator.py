@@ -17,23 +17,40 @@ from syntony.collectives.bootstrap.user_secret import given_secret
 from syntony.topologies.aggregator import NUMBER_FORMATS, Aggregator
 
 SLOTS = 256
-SLOT_BYTES = 1408
+SLOT_BYTES = 1376
 """Bytes of a packet's numbers, with which it just fits into an Ethernet frame (csrc/core/in_network)."""
-LAB_SLOTS, LAB_SLOT_BYTES = 16, 8192
+LAB_SLOT_BYTES = 8192
 """The same in the lab, whose wires take packets of 9000 bytes: fewer of them cost its few cores less."""
+
+
+ON_ARRIVAL = ("iswitch",)
+"""Profiles that add packets as they come, in any order."""
+
+
+def needs_server(aggregator: Aggregator) -> bool:
+    """Whether what finds no slot there has to be added by somebody else."""
+    return aggregator.sharing == "shared" and aggregator.slots is not None
 
 
 def arguments_of(aggregator: Aggregator) -> list[str]:
     """The options with which a process stands for the aggregator.
 
     Number formats and tenants are the profile's, and so are the bytes of all slots together; they are cut into slots of
-    a packet of the lab's wires, two per tenant at least, and no more than keep the wires busy. Every tenant has its own
-    part of them, also where the profile shares them.
+    a packet of the lab's wires, two per tenant at least. Where the profile has no limit, each tenant has SLOTS.
     """
-    slots = LAB_SLOTS * aggregator.tenants
+    slots = SLOTS * aggregator.tenants
     if aggregator.slots is not None:
-        fitting = aggregator.slots * aggregator.slot_bytes // LAB_SLOT_BYTES
-        slots = max(2 * aggregator.tenants, min(slots, fitting))
+        slots = max(2 * aggregator.tenants, min(slots, aggregator.slots * aggregator.slot_bytes // LAB_SLOT_BYTES))
+    ways = {"--shared": needs_server(aggregator), "--on-arrival": aggregator.name in ON_ARRIVAL}
+    return [*_arguments(aggregator, slots), *(word for word, meant in ways.items() if meant)]
+
+
+def arguments_of_server(aggregator: Aggregator) -> list[str]:
+    """The options of the server above an aggregator that needs one: its memory is no limit."""
+    return _arguments(aggregator, SLOTS * aggregator.tenants)
+
+
+def _arguments(aggregator: Aggregator, slots: int) -> list[str]:
     formats = [word for name in aggregator.formats for word in ("--format", name)]
     return ["--slots", str(slots), "--slot-bytes", str(LAB_SLOT_BYTES), *formats, "--tenants", str(aggregator.tenants)]
 
@@ -60,16 +77,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tenants", type=int, default=1, metavar="T", help="jobs that may use it at the same time (default 1)"
     )
+    parser.add_argument(
+        "--shared",
+        action="store_true",
+        help="a slot is whose packet comes first; a server above, the next of SYNTONY_AGGREGATOR, adds what finds none",
+    )
+    parser.add_argument(
+        "--on-arrival", action="store_true", help="add packets as they come: less memory, and bits that vary"
+    )
     options = parser.parse_args(arguments)
     try:
         aggregator = _emulation.Aggregator(
-            options.listen, options.slots, options.slot_bytes, options.format, options.tenants, given_secret()
+            options.listen,
+            options.slots,
+            options.slot_bytes,
+            options.format,
+            options.tenants,
+            given_secret(),
+            options.shared,
+            options.on_arrival,
         )
     except (ValueError, _core.CommunicationError) as error:
         print(f"aggregator: {error}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: aggregator.stop())
-    print(f"aggregator at {aggregator.address}: {options.slots} slots of {options.slot_bytes} bytes", flush=True)
+    slots = f"{options.slots} {'shared ' if options.shared else ''}slots"
+    print(f"aggregator at {aggregator.address}: {slots} of {options.slot_bytes} bytes", flush=True)
     with suppress(KeyboardInterrupt):
         aggregator.run()
     return 0

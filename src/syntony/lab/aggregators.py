@@ -7,6 +7,7 @@ is nearest to all hosts together, where all their sums meet.
          └s0┘  └s1┘       ways of h2, h3: s1,s2
            └─s2─┘
 
+Where the root shares its slots among jobs, a server stands beside it, on a cable of any rate, and all ways go on to it.
 Switches in a host's box have no namespace, and so no process. A profile's rate is not emulated: the process adds as
 fast as it can.
 """
@@ -16,9 +17,11 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 
+from syntony.lab.aggregator import arguments_of, arguments_of_server, needs_server
 from syntony.lab.lab_spec import LabSpec, Machine
+from syntony.topologies.aggregator import Aggregator
 
-PORT = 29600
+PORT, SERVER_PORT = 29600, 29601
 """In a namespace of its own, any port is free."""
 
 
@@ -31,14 +34,13 @@ def adding_switches(spec: LabSpec) -> tuple[Machine, ...]:
     )
 
 
-def command_of(spec: LabSpec, switch: Machine) -> tuple[str, ...]:
-    """What runs on `switch`, one of `adding_switches`."""
-    from syntony.lab.aggregator import arguments_of
-
-    aggregator = spec.topology.nodes[switch.nodes[0]].aggregator
-    assert aggregator is not None
-    listen = ("--listen", f"0.0.0.0:{PORT}")
-    return (sys.executable, "-m", "syntony.lab.aggregator", *listen, *arguments_of(aggregator))
+def services(spec: LabSpec) -> tuple[tuple[Machine, tuple[str, ...]], ...]:
+    """What runs where, besides ranks: an aggregator on each of `adding_switches`, and a server on the root."""
+    switches = adding_switches(spec)
+    found = [(switch, _command(PORT, arguments_of(_aggregator(spec, switch)))) for switch in switches]
+    if switches and needs_server(_aggregator(spec, root := _root(spec, switches))):
+        found.append((root, _command(SERVER_PORT, arguments_of_server(_aggregator(spec, root)))))
+    return tuple(found)
 
 
 def ways(spec: LabSpec) -> tuple[str, ...]:
@@ -46,19 +48,41 @@ def ways(spec: LabSpec) -> tuple[str, ...]:
     switches = adding_switches(spec)
     if not switches:
         return ()
-    far = {switch.id: _wires_to(spec, switch) for switch in switches}
-    root = min(switches, key=lambda switch: (sum(hops := [far[switch.id][host.id] for host in spec.hosts]), max(hops)))
+    root = _root(spec, switches)
     own = {
-        host.id: min(switches, key=lambda switch: (far[switch.id][host.id], switch is not root)) for host in spec.hosts
+        host.id: min(switches, key=lambda switch: (_wires_to(spec, switch)[host.id], switch is not root))
+        for host in spec.hosts
     }
     below = Counter(own[host.id].id for host in spec.hosts for _ in host.ranks)
+    server = f",{root.ports[0].address}:{SERVER_PORT}" if needs_server(_aggregator(spec, root)) else ""
 
     def way(host: Machine) -> str:
         first = own[host.id]
         alone = first is root or below[first.id] == 1
-        return ",".join(f"{switch.ports[0].address}:{PORT}" for switch in ([root] if alone else [first, root]))
+        return ",".join(f"{switch.ports[0].address}:{PORT}" for switch in ([root] if alone else [first, root])) + server
 
     return tuple(way(spec.host_of[rank]) for rank in range(spec.topology.ranks))
+
+
+def _aggregator(spec: LabSpec, switch: Machine) -> Aggregator:
+    aggregator = spec.topology.nodes[switch.nodes[0]].aggregator
+    assert aggregator is not None
+    return aggregator
+
+
+def _command(port: int, arguments: list[str]) -> tuple[str, ...]:
+    return (sys.executable, "-m", "syntony.lab.aggregator", "--listen", f"0.0.0.0:{port}", *arguments)
+
+
+def _root(spec: LabSpec, switches: tuple[Machine, ...]) -> Machine:
+    """The switch that is nearest to all hosts together."""
+
+    def far(switch: Machine) -> tuple[int, int]:
+        hops = _wires_to(spec, switch)
+        to_hosts = [hops[host.id] for host in spec.hosts]
+        return sum(to_hosts), max(to_hosts)
+
+    return min(switches, key=far)
 
 
 def _wires_to(spec: LabSpec, goal: Machine) -> dict[int, int]:

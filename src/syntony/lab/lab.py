@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from syntony.collectives.aggregators import VARIABLE
-from syntony.lab.aggregators import adding_switches, command_of, ways
+from syntony.lab.aggregators import services, ways
 from syntony.lab.faults import Change, Fault, changes, rate_under
 from syntony.lab.lab_spec import LabSpec
 from syntony.lab.processes import Task, environment_of, require_command, run_tasks
@@ -91,15 +91,9 @@ class Lab:
 
         way = ways(self.spec)
         secret = {"SYNTONY_SECRET": secrets.token_hex()}
-        services = [
-            Task(
-                switch.name,
-                self.namespace(switch.name),
-                command_of(self.spec, switch),
-                {**inherited, **secret},
-                service=True,
-            )
-            for switch in adding_switches(self.spec)
+        adding = [
+            Task(switch.name, self.namespace(switch.name), command, {**inherited, **secret}, service=True)
+            for switch, command in services(self.spec)
         ]
         ranks = [
             Task(
@@ -111,7 +105,7 @@ class Lab:
             for rank in range(self.spec.topology.ranks)
         ]
         try:
-            return run_tasks([*services, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
+            return run_tasks([*adding, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
         finally:
             for number in list(lasting):
                 lasting.discard(number)

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
+from syntony.base.standing import Standing, standing_of
+
 NumberFormat = Literal["float32", "float16", "bfloat16", "float64", "int32", "int32_block", "float32_fpisa"]
 NUMBER_FORMATS: tuple[NumberFormat, ...] = get_args(NumberFormat)
 
@@ -101,11 +103,22 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Profile:
-    """A published aggregator. `source` says where its numbers come from, and which of them are our assumptions."""
+    """A published aggregator, and how much of its idea a process of the lab is (lab/aggregator.py).
+
+    source      where its numbers come from, and which of them are our assumptions
+    missing     what of the idea no process does; "": nothing
+    simulated   why it can only be simulated; "": it runs
+    """
 
     aggregator: Aggregator
     summary: str
     source: str
+    missing: str = ""
+    simulated: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        return standing_of(self.missing, self.simulated)
 
 
 _GBIT = Fraction(10**9, 8)
@@ -117,11 +130,13 @@ _TABLE = (
         "InfiniBand switches that add streams in a tree",
         "Graham et al., COM-HPC'16 (256 B messages) and ISC'20 (streaming trees at line rate, locked by one job); "
         "bfloat16: NVIDIA Quantum-2 data sheet",
+        missing="minimum, maximum and bitwise operations",
     ),
     Profile(
         Aggregator("nvls", None, 128, ("float32", "float16", "bfloat16", "float64", "int32"), tenants=64),
         "NVSwitch chips that add and multicast (NVLink SHARP)",
         "Klenk et al., ISCA'20 (the architecture); NVIDIA, Hot Chips 34 (NVSwitch 3); slot bytes and tenants: ours",
+        simulated="it is in the chips: algorithm `nvls` of groups of GPUs uses real ones, no process stands for them",
     ),
     Profile(
         Aggregator("switchml", 512, 1024, ("int32_block", "int32")),
@@ -137,21 +152,25 @@ _TABLE = (
         Aggregator("netreduce", 256, 1024, ("float32", "int32")),
         "FPGA beside an Ethernet switch, transparent to RDMA",
         "Liu et al., ASPLOS'23 (arXiv 2009.09736); number of slots: ours",
+        missing="adding RDMA messages in passing, in windows of whole messages",
     ),
     Profile(
         Aggregator("libra", 512, 128, ("float32",), hot=Fraction(1, 2)),
         "Tofino switch for the hot parameters of sparse models only",
         "Pan et al., arXiv 2205.05243 (floats by table look-up, hot parameters); share, slots and slot bytes: ours",
+        missing="floats by table look-up; in the simulator a share of the buffer is hot (syntony.HotRows counts)",
     ),
     Profile(
         Aggregator("iswitch", None, 1456, ("float32",), rate=40 * _GBIT),
         "NetFPGA switch that adds packets on the fly",
         "Li et al., ISCA'19 (NetFPGA-SUME: four ports of 10 Gb/s); a packet's payload: ours",
+        missing="asynchronous training, with sums of those who come first",
     ),
     Profile(
         Aggregator("allreduce-switch", 256, 1024, ("int32", "int32_block", "float32")),
         "FPGA switch that adds integers and floats",
         "number formats: the kind's description; slots and slot bytes: ours, none published",
+        missing="whatever else it does: nothing but its number formats is known here",
     ),
     Profile(
         Aggregator("atp", 20_000, 248, ("int32_block", "int32"), tenants=8, sharing="shared"),
@@ -162,6 +181,7 @@ _TABLE = (
         Aggregator("panama", 512, 1024, ("float32", "bfloat16"), tenants=8, sharing="shared"),
         "FPGA switch whose congestion control shares it fairly",
         "Gebara et al., MLSys'21 (floats at the line rate of 10 Gb/s ports); slots, slot bytes and tenants: ours",
+        missing="several trees for each job, over which its traffic is spread",
     ),
     Profile(
         Aggregator(
@@ -170,11 +190,13 @@ _TABLE = (
         ),
         "a server beside the switch",
         "Mai et al., CoNEXT'14 (boxes of 10 Gb/s); chunk bytes and tenants: ours",
+        missing="functions of applications, other than sums",
     ),
     Profile(
         Aggregator("switchagg", 4096, 1024, ("int32", "float32"), rate=40 * _GBIT, placement="box", multicast=False),
         "a NetFPGA beside the switch",
         "Yang et al., arXiv 1904.04024 (NetFPGA-SUME, 10 Gb/s ports); slots and slot bytes: ours",
+        missing="pairs of keys and values",
     ),
     Profile(
         Aggregator(
@@ -183,6 +205,7 @@ _TABLE = (
         ),
         "servers of a 3D torus that add what they forward",
         "Costa et al., NSDI'12 (six ports of 1 Gb/s); chunk bytes and tenants: ours",
+        missing="six disjoint trees in the torus, one for each port",
     ),
 )  # fmt: skip
 

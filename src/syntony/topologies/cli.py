@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell, tell_json, width
@@ -118,6 +119,36 @@ def _family_page(family: Family) -> Iterable[RenderableType]:
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family's arguments and defaults")
+
+
+# topo aggregators -------------------------------------------------------------------------------------------------
+
+
+def _configure_aggregators(parser: argparse.ArgumentParser) -> None:
+    """It takes no arguments of its own."""
+
+
+def _aggregators(arguments: argparse.Namespace) -> int:
+    from syntony.topologies.aggregator import PROFILES
+
+    told = [
+        {
+            "name": name, "standing": one.standing, "missing": one.missing, "simulated": one.simulated,
+            "summary": one.summary, "source": one.source,
+        }
+        for name, one in PROFILES.items()
+    ]  # fmt: skip
+    lines = [
+        "switches that add (TOPOLOGY,aggregator=NAME)",
+        "  W: `syntony lab` runs the whole idea; S: whole, simulated only; P: part of it",
+    ]
+    for name, one in PROFILES.items():
+        lacks = (("Missing", one.missing), ("Simulated only", one.simulated))
+        parts = [f"{one.summary}.", *(f"{word}: {what}." for word, what in lacks if what), f"{one.source}."]
+        first, *others = [line for part in parts for line in wrap(part, width() - 22)]
+        lines += [f"{one.standing} {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
+    tell(arguments, {"aggregators": told}, lines)
+    return 0
 
 
 # topo show --------------------------------------------------------------------------------------------------------
@@ -248,6 +279,13 @@ def _about(topology: Topology) -> str:
 
 COMMANDS: tuple[Command, ...] = (
     Command(("topo", "list"), "list the families of topologies", "syntony topo list torus", _configure_list, _list),
+    Command(
+        ("topo", "aggregators"),
+        "list switches that add, and how much of each runs here",
+        "syntony topo aggregators",
+        _configure_aggregators,
+        _aggregators,
+    ),
     Command(("topo", "show"), "show a topology as a table", "syntony topo show dgx-a100:2", add_topology, _show),
     Command(
         ("topo", "draw"), "draw a topology as SVG", "syntony topo draw torus:4x4 -o torus.svg", _configure_draw, _draw

@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +17,11 @@ from syntony import _emulation
 from tests.csrc.runtime.sip_hash import sip_hash
 
 MAGIC = 0x41595341
-VERSION = 4
+VERSION = 5
 WELCOME, LATE, LEAVE, FAILURE = range(1, 5)
-PART, SUM = 1, 2
+PART, SUM, HELD = 1, 2, 3
+AGAIN, MARKED, UNMEASURED = 1, 2, 4
+HEAD_BYTES = 64
 FLOAT32 = 0
 
 Array = NDArray[Any]
@@ -93,8 +95,8 @@ class Job:
 class Wire:
     """A worker made of bytes."""
 
-    def __init__(self, job: Job, rank: int, version: int = VERSION) -> None:
-        host, _, port = job.ways[rank].rpartition(":")
+    def __init__(self, job: Job, rank: int, version: int = VERSION, above: str = "") -> None:
+        host, _, port = job.ways[rank].partition(",")[0].rpartition(":")
         self.address = (host, int(port))
         self.rank, self.token = rank, job.token
         self.socket = socket.create_connection(self.address, timeout=10)
@@ -102,9 +104,9 @@ class Wire:
         self.packets.bind((host, 0))
         self.packets.settimeout(10)
         nonce = self._exactly(24)[8:]
-        said = hello(job.token, rank, job.ranks, self.packets.getsockname()[1], version=version)
-        proof = sip_hash(sip_hash(bytes(16), job.secret.encode()), nonce + said)
-        self.greeting = said[:-16] + proof
+        said = hello(job.token, rank, job.ranks, self.packets.getsockname()[1], version=version, above=len(above))
+        proof = sip_hash(sip_hash(bytes(16), job.secret.encode()), nonce + said + above.encode())
+        self.greeting = said[:-16] + proof + above.encode()
         self.send(self.greeting)
 
     def send(self, data: bytes) -> None:
@@ -113,14 +115,29 @@ class Wire:
     def frame(self, kind: int, body: bytes = b"") -> bytes:
         return frame(self.token, kind, body)
 
-    def part(self, sequence: int, elements: int, count: int, number_format: int = FLOAT32, operation: int = 1) -> bytes:
+    def part(
+        self,
+        sequence: int,
+        elements: int,
+        count: int,
+        number_format: int = FLOAT32,
+        operation: int = 1,
+        flags: int = 0,
+        path: Sequence[tuple[int, int]] = (),
+    ) -> bytes:
         """The packet of `count` zeros that is the job's `sequence`-th."""
-        return packet(
-            self.token, PART, sequence, elements, operation, self.rank, count, bytes(4 * count), number_format
-        )
+        body = bytes(4 * count)
+        where = (self.token, PART, sequence, elements, operation, self.rank, count)
+        return packet(*where, body, number_format, flags, path)
 
     def send_packet(self, data: bytes) -> None:
         self.packets.sendto(data, self.address)
+
+    def receive_packet(self) -> tuple[int, int, int, bytes]:
+        """(kind, sequence, flags, payload) of the next."""
+        data = self.packets.recv(1 << 16)
+        _, kind, _, flags, _, _, sequence = struct.unpack_from("<IBBBB8sQ", data)
+        return kind, sequence, flags, data[HEAD_BYTES:]
 
     def receive(self) -> tuple[int, bytes]:
         """(kind, body) of the next frame; kind 0 at the end of the connection."""
@@ -147,9 +164,11 @@ class Wire:
         return data
 
 
-def hello(token: bytes, rank: int, ranks: int, port: int, timeout_ms: int = 10_000, version: int = VERSION) -> bytes:
-    """Without a proof."""
-    place = (rank, ranks, 1, ranks, timeout_ms, port, 0, 0, 2**32 - 1, 2**32 - 1)
+def hello(
+    token: bytes, rank: int, ranks: int, port: int, timeout_ms: int = 10_000, version: int = VERSION, above: int = 0
+) -> bytes:
+    """Without a proof, and without the `above` bytes of the way up."""
+    place = (rank, ranks, 1, ranks, timeout_ms, port, above, 0, 2**32 - 1, 2**32 - 1)
     return struct.pack("<II16s10I16s", MAGIC, version, token, *place, bytes(16))
 
 
@@ -167,6 +186,9 @@ def packet(
     count: int,
     body: bytes,
     number_format: int = FLOAT32,
+    flags: int = 0,
+    path: Sequence[tuple[int, int]] = (),
 ) -> bytes:
-    head = (MAGIC, kind, number_format, 0, token[8:], sequence, elements, operation, rank, count, len(body))
-    return struct.pack("<IBBH8sQQIIII", *head) + body
+    head = (MAGIC, kind, number_format, flags, len(path), token[8:], sequence, elements, operation, rank, count)
+    places = [number for place in path for number in place] + [0] * (6 - 2 * len(path))
+    return struct.pack("<IBBBB8sQQIIIII6H", *head, len(body), 0, *places) + body

@@ -226,7 +226,7 @@ def test_another_version_is_told_so(version: int) -> None:
         wire = Wire(Job(address, 1), 0, version)
         kind, body = wire.receive()
         assert kind == FAILURE
-        assert b"the aggregator speaks version 4" in body
+        assert b"the aggregator speaks version 5" in body
 
 
 def test_a_dead_aggregator_is_named() -> None:

@@ -122,3 +122,17 @@ def test_the_window_is_the_tenants_part_of_the_slots() -> None:
         client = Job(address, 1).join(0)
         assert (client.window, client.slot_bytes) == (2, 4096)  # each packet in flight has two slots
         client.close()
+
+
+@examples(10)
+@given(ranks=st.integers(1, 5), elements=st.integers(1, 3000), slots=st.integers(2, 9))
+def test_parts_that_are_added_on_arrival_give_one_sum_in_any_order(ranks: int, elements: int, slots: int) -> None:
+    whole = numbers(ranks, elements, "int32")
+    sources = numbers(ranks, elements, seed=elements)
+    with aggregator(slots=slots, slot_bytes=256, on_arrival=True, tenants=1) as address:
+        for result in Job(address, ranks).all_reduce(whole):
+            np.testing.assert_array_equal(result, in_rank_order(whole))
+        results = Job(address, ranks).all_reduce(sources)
+        for result in results:
+            np.testing.assert_array_equal(result, results[0])
+            np.testing.assert_allclose(result, in_rank_order(sources), atol=1e-5)

@@ -10,7 +10,7 @@
 namespace syntony::fuzz {
 
 std::span<const Target* const> targets() {
-  static constexpr const Target* kAll[] = {&kFrames, &kControl, &kHandshake, &kAggregator, &kPrograms};
+  static constexpr const Target* kAll[] = {&kFrames, &kControl, &kHandshake, &kAggregator, &kPackets, &kPrograms};
   return kAll;
 }
 

@@ -33,6 +33,7 @@ extern const Target kFrames;      // frames and credits on a data socket (frames
 extern const Target kControl;     // messages on a control socket (control_messages.cpp)
 extern const Target kHandshake;   // what is said to a rank that waits for others (handshake.cpp)
 extern const Target kAggregator;  // what is said to an aggregator (aggregator_jobs.cpp)
+extern const Target kPackets;     // what is sent to aggregators above one another (aggregator_packets.cpp)
 extern const Target kPrograms;    // Programs for the executor (programs.cpp)
 
 [[nodiscard]] std::span<const Target* const> targets();

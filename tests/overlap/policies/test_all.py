@@ -11,7 +11,7 @@ import pytest
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
-from syntony.overlap.policies.policy import Standing
+from syntony.base.standing import Standing
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.policies.table import LEFT_OUT, POLICIES, policy
 from syntony.overlap.predict.estimate import estimates

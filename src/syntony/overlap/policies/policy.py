@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from syntony.base.command import UserError
+from syntony.base.standing import Standing, standing_of
 from syntony.base.wording import did_you_mean
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.knob import Knob
@@ -47,14 +47,6 @@ class Decided:
 Decide = Callable[..., Decided]
 
 
-class Standing(StrEnum):
-    """How much of a published system a policy is."""
-
-    WHOLE = "W"
-    SIMULATED = "S"
-    PARTIAL = "P"
-
-
 @dataclass(frozen=True)
 class Policy:
     """A registry entry with its knobs set.
@@ -77,7 +69,7 @@ class Policy:
 
     @property
     def standing(self) -> Standing:
-        return Standing.PARTIAL if self.missing else Standing.SIMULATED if self.simulated else Standing.WHOLE
+        return standing_of(self.missing, self.simulated)
 
     def plan(self, graph: Graph, cost: Cost) -> Plan:
         """The plan of this step. Raises UserError where the policy has nothing to do with it (no pipeline, ..)."""
