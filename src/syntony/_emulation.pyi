@@ -19,10 +19,12 @@ def carries(number_format: str, dtype: str) -> bool:
 class Aggregator:
     """A switch that adds, in software: one thread, any number of jobs."""
 
-    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 256, slot_bytes: int = 1408, number_formats: Sequence[str] = [], tenants: int = 1, secret: str = '') -> None:
+    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 256, slot_bytes: int = 1376, number_formats: Sequence[str] = [], tenants: int = 1, secret: str = '', shared: bool = False, on_arrival: bool = False) -> None:
         """
         Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback there
-        must be one. ValueError for options that do not fit together,
+        must be one. `shared`: slots are whose packet comes first, and a server above adds what finds none.
+        `on_arrival`: parts are added as they come, not in rank order.
+        ValueError for options that do not fit together,
         CommunicationError when the address cannot be used.
         """
 
@@ -67,6 +69,14 @@ class AggregationClient:
     @property
     def resent(self) -> int:
         """Packets that were sent more than once."""
+
+    @property
+    def passed_on(self) -> int:
+        """Sums that an aggregator of shared slots had no slot for."""
+
+    @property
+    def under_way(self) -> int:
+        """Packets that it would have under way now."""
 
 def run_delay_line(wires: Sequence[tuple[int, int, float, float]], stop: int) -> tuple[int, int, int, float, float]:
     """
