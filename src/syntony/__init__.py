@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from syntony.api import bound, simulate, synthesize, verify
     from syntony.base.command import UserError
     from syntony.collectives.aggregation import InNetwork
-    from syntony.collectives.hot_rows import HotRows
     from syntony.collectives.bootstrap.bootstraps import LocalBootstrap, MpiBootstrap, StoreBootstrap
     from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
     from syntony.collectives.buffers import UsageError, empty
     from syntony.collectives.communicator import Communicator
+    from syntony.collectives.hot_rows import HotRows
     from syntony.collectives.p2p.over import over
     from syntony.collectives.recorder.records import counters, dump
     from syntony.collectives.torch_backend.backend import shrink_group

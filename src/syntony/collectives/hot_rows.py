@@ -5,8 +5,8 @@
 
 A few rows of an embedding have most of the accesses. A switch has few slots, and adds what all ranks bring in one
 order; so the hot rows travel as one dense buffer, in which every rank has them all, and the others as pairs of row and
-values, which everybody adds up. That is the idea of Pan et al., Libra (arXiv 2205.05243), whose cold rows go to servers;
-known here from its abstract. Counts are taken while training, summed over all ranks, and halved each time, so that what
+values, which everybody adds up. That is the idea of Pan et al., Libra (arXiv 2205.05243; known here from its abstract),
+whose cold rows go to servers. Counts are taken while training, summed over all ranks, and halved each time, so that what
 is hot follows the demand.
 """
 
@@ -32,7 +32,7 @@ class HotRows:
     """
 
     def __init__(
-        self, group: Communicator, rows: int, hot: int, *, every: int = 100, algorithm: str | None = "in_network"
+        self, group: Communicator, rows: int, hot: int, *, every: int = 100, algorithm: str = "in_network"
     ) -> None:
         if not (0 <= hot <= rows and every >= 1):
             raise UsageError(f"of {rows} rows {hot} cannot be hot, chosen anew every {every} sums")
