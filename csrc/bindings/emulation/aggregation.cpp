@@ -167,7 +167,8 @@ void bind_aggregation(nb::module_& m) {
       .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, std::string,
                     bool, bool>(),
            "listen"_a = "127.0.0.1:0", "slots"_a = 256, "slot_bytes"_a = kPacketBytes,
-           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "", "shared"_a = false, "on_arrival"_a = false,
+           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "secret"_a = "", "shared"_a = false,
+           "on_arrival"_a = false,
            "Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback "
            "there\n"
            "must be one. `shared`: slots are whose packet comes first, and a server above adds what finds none.\n"

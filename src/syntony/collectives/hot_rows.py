@@ -6,8 +6,8 @@
 A few rows of an embedding have most of the accesses. A switch has few slots, and adds what all ranks bring in one
 order; so the hot rows travel as one dense buffer, in which every rank has them all, and the others as pairs of row and
 values, which everybody adds up. That is the idea of Pan et al., Libra (arXiv 2205.05243; known here from its abstract),
-whose cold rows go to servers. Counts are taken while training, summed over all ranks, and halved each time, so that what
-is hot follows the demand.
+whose cold rows go to servers. Counts are taken while training, summed over all ranks, and halved each time, so that
+what is hot follows the demand.
 """
 
 from __future__ import annotations

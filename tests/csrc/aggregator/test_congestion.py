@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from tests.csrc.aggregator.serving import MARKED, SUM, WELCOME, Job, Wire, aggregator, everybody
+from tests.csrc.aggregator.serving import LEAVE, MARKED, SUM, WELCOME, Job, Wire, aggregator, everybody
 from tests.csrc.aggregator.test_sums import in_rank_order, numbers
 
 CONGESTED = 3
@@ -16,7 +16,7 @@ CHUNK = 16
 """Elements of a slot of 64 bytes."""
 
 
-def under_way(flags: int = 0, congested: bool = False, chunks: int = 2000) -> int:
+def under_way(flags: int = 0, congested: bool = False, chunks: int = 800) -> int:
     """Packets that a client would have under way after a sum of `chunks`, when the other rank's come with flags."""
     with aggregator(slots=512, slot_bytes=64) as address:
         job = Job(address, 2)
@@ -39,6 +39,7 @@ def under_way(flags: int = 0, congested: bool = False, chunks: int = 2000) -> in
                 kind, _, said, _ = wire.receive_packet()
                 assert kind == SUM, (known, kind, said)
                 assert bool(said & MARKED) == bool(congested or flags), (known, said)
+            wire.send(wire.frame(LEAVE))
             wire.close()
             return 0
 
