@@ -18,7 +18,8 @@ using Kind = AggregationPacket::Kind;
 constexpr std::size_t kSlotBytes = 256;
 constexpr Token kHonest{21, 22};
 constexpr std::uint64_t kBad = 0xfedcba9876543210;  // of seeds; the job of the day has another one
-constexpr std::uint64_t kEvery = 500;               // inputs between two sums of the honest job, and two bad jobs
+constexpr std::uint8_t kAgainAndMarked = AggregationPacket::kAgain | AggregationPacket::kMarked;
+constexpr std::uint64_t kEvery = 500;  // inputs between two sums of the honest job, and two bad jobs
 
 /// An aggregator that serves on a thread of its own.
 class Serving {
@@ -141,9 +142,9 @@ Bytes packet(Kind kind, std::uint64_t sequence, std::uint8_t flags, std::uint8_t
 std::vector<Bytes> packet_seeds() {
   std::vector<Bytes> seeds;
   for (const Kind kind : {Kind::part, Kind::sum, Kind::held}) {
-    for (const std::uint8_t depth : {0, 1, 2}) {
+    for (std::uint8_t depth = 0; depth <= 2; ++depth) {
       seeds.push_back(packet(kind, depth, 0, depth));
-      seeds.push_back(packet(kind, depth, AggregationPacket::kAgain | AggregationPacket::kMarked, depth));
+      seeds.push_back(packet(kind, depth, kAgainAndMarked, depth));
     }
   }
   return seeds;
