@@ -9,7 +9,7 @@
 // any of its parts (aggregators hand marks on), when it had to be asked for again, or when its packets were long under
 // way, not counting how long its part waited for others' (the sum says so). The first, and sums as acknowledgements,
 // are PANAMA's (Gebara et al., MLSys'21; known here from its abstract and from summaries, not from its text); the cut
-// is DCTCP's (Alizadeh et al., SIGCOMM'10, section 3.1).
+// is DCTCP's (Alizadeh et al., SIGCOMM'10).
 //
 // Losses count by their share, too: one packet in a hundred, lost on a bad wire at any of eight ranks, leaves ten
 // packets under way, where halving at each would leave three.
