@@ -250,7 +250,7 @@ class AggregationClient::Operation {
       heard_after(*round_trip);
     }
     if (!one.again && found.has(AggregationPacket::kPassedOn)) ++client_.passed_on_;
-    client_.congestion_.came(round_trip, one.again || found.has(AggregationPacket::kMarked));
+    client_.congestion_.came(now_, round_trip, one.again || found.has(AggregationPacket::kMarked));
   }
 
   void all_lost() {

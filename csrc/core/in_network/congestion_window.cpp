@@ -2,8 +2,8 @@
 
 namespace syntony {
 
-void CongestionWindow::came(std::optional<Duration> round_trip, bool sign) {
-  sign = (round_trip && queued(*round_trip)) || sign;
+void CongestionWindow::came(Time now, std::optional<Duration> round_trip, bool sign) {
+  sign = (round_trip && queued(now, *round_trip)) || sign;
   ++sums_;
   if (sign) ++signs_;
   if (window_ < threshold_ && !sign) window_ = std::min(window_ + 1, static_cast<double>(most_));
@@ -27,8 +27,7 @@ void CongestionWindow::collapsed() {
   sums_ = signs_ = 0;
 }
 
-bool CongestionWindow::queued(Duration round_trip) {
-  const auto now = std::chrono::steady_clock::now();
+bool CongestionWindow::queued(Time now, Duration round_trip) {
   if (now - since_ > kMemory) {
     shortest_ = next_shortest_;
     next_shortest_ = Duration::max();

@@ -24,28 +24,29 @@ namespace syntony {
 
 class CongestionWindow {
  public:
-  using Duration = std::chrono::steady_clock::duration;
+  using Time = std::chrono::steady_clock::time_point;
+  using Duration = Time::duration;
 
   /// Never more than `most` packets.
-  explicit CongestionWindow(std::size_t most = kLeast) : most_(std::max(kLeast, most)) {}
+  explicit CongestionWindow(std::size_t most = 1) : most_(std::max<std::size_t>(1, most)) {}
 
   [[nodiscard]] std::size_t packets() const { return std::min(most_, static_cast<std::size_t>(window_)); }
 
-  /// A sum has come: after `round_trip`, without the wait for others, where that was measured; `sign`: it was marked,
+  /// A sum has come now: after `round_trip`, without the wait for others, where that was measured; `sign`: it was marked,
   /// or had to be asked for again.
-  void came(std::optional<Duration> round_trip, bool sign);
+  void came(Time now, std::optional<Duration> round_trip, bool sign);
 
   /// Everything that was under way is lost.
   void collapsed();
 
  private:
-  static constexpr std::size_t kLeast = 2;
+  static constexpr std::size_t kLeast = 4;  // fewer would not fill four wires one after another
   static constexpr double kGain = 1.0 / 16;  // DCTCP's g
   // Shorter queues are no sign: hosts that share their processors sleep as long.
   static constexpr std::chrono::milliseconds kQueue{10};
   static constexpr std::chrono::seconds kMemory{10};  // routes change: what was the shortest is forgotten after that
 
-  [[nodiscard]] bool queued(Duration round_trip);
+  [[nodiscard]] bool queued(Time now, Duration round_trip);
 
   std::size_t most_;
   double window_ = 8;
@@ -55,7 +56,7 @@ class CongestionWindow {
   std::size_t signs_ = 0;
   Duration shortest_ = Duration::max();  // round trip of late
   Duration next_shortest_ = Duration::max();
-  std::chrono::steady_clock::time_point since_;
+  Time since_;
 };
 
 }  // namespace syntony

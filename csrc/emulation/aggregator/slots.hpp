@@ -14,10 +14,11 @@
 // Those of an aggregator that shares them among all jobs (SharedSlots), as in ATP (Lao et al., NSDI'21; known here from
 // its abstract and its published code):
 //
-//      job A    ▒▒▒▒ packets 5 to 8        a packet's slot follows from its job and number; the first to come has it,
-//      until slot     0 1 2 3 4 5 6 7 8 9        its sum has come back from above job B         ░░░░ packets 2 to 5 its
-//      packets 2, 3 find slots that A has: the server above adds their parts
+//      job A        ▒▒▒▒▒▒▒▒          packets 5 to 8
+//      slot     0 1 2 3 4 5 6 7 8 9
+//      job B      ░░░░░░░░            packets 2 to 5: 3 to 5 find slots that A has, and the server above adds them
 //
+// A packet's slot follows from its job and number. The first to come has it, until its sum has come back from above.
 // Successive packets of a job have successive slots, so that a job is never in its own way.
 #pragma once
 
