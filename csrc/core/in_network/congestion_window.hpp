@@ -32,15 +32,15 @@ class CongestionWindow {
 
   [[nodiscard]] std::size_t packets() const { return std::min(most_, static_cast<std::size_t>(window_)); }
 
-  /// A sum has come now: after `round_trip`, without the wait for others, where that was measured; `sign`: it was marked,
-  /// or had to be asked for again.
+  /// A sum has come now: after `round_trip`, without the wait for others, where that was measured; `sign`: it was
+  /// marked, or had to be asked for again.
   void came(Time now, std::optional<Duration> round_trip, bool sign);
 
   /// Everything that was under way is lost.
   void collapsed();
 
  private:
-  static constexpr std::size_t kLeast = 4;  // fewer would not fill four wires one after another
+  static constexpr std::size_t kLeast = 4;   // fewer would not fill four wires one after another
   static constexpr double kGain = 1.0 / 16;  // DCTCP's g
   // Shorter queues are no sign: hosts that share their processors sleep as long.
   static constexpr std::chrono::milliseconds kQueue{10};
