@@ -109,7 +109,8 @@ class Aggregator {
     std::uint32_t timeout_ms = 0;
   };
 
-  static constexpr std::chrono::seconds kPatience{5};  // for a Hello, and for the last words to be read
+  static constexpr std::chrono::milliseconds kQuiet{5};  // the one above is asked again for a sum at most this often
+  static constexpr std::chrono::seconds kPatience{5};    // for a Hello, and for the last words to be read
 
   // ---- connections (aggregator.cpp)
   void accept_all();
@@ -133,15 +134,11 @@ class Aggregator {
   void take_packet(const AggregationPacket& head, const std::byte* payload);
   void take_part(Job& job, const AggregationPacket& head, const std::byte* payload);
   void take_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
-  void share_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload);
-  void share_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
   [[nodiscard]] bool acceptable(Job& job, const AggregationPacket& head);
   void disagree(Job& job, const AggregationPacket& head, const Slot& slot);
   void hand_down(Job& job, const Slot& slot);
   void answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot& slot);
   void hand_up(Job& job, Slot& slot);
-  void pass_up(Job& job, std::size_t child, AggregationPacket head, const std::byte* payload);
-  void give_up(Slot& slot);
   void late(Job& job, std::uint64_t sequence);
   void nonsense(Peer& peer);
   void leave(Peer& peer);
@@ -149,6 +146,12 @@ class Aggregator {
   void fail(Job& job, Error::Kind kind, std::uint32_t rank, const std::string& sentence);
   void refuse(Peer& peer, Error::Kind kind, std::uint32_t rank, const std::string& sentence);
   void end(Job& job);
+
+  // ---- shared slots (aggregator_sharing.cpp)
+  void share_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload);
+  void share_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
+  void pass_up(Job& job, std::size_t child, AggregationPacket head, const std::byte* payload);
+  void give_up(Slot& slot);
 
   AggregatorOptions options_;
   std::size_t capacity_;  // bytes of a slot's part
