@@ -1,5 +1,6 @@
 #include "core/frames/frame_link.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace syntony {
@@ -34,6 +35,10 @@ void FrameLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& hea
 void FrameLink::owe_credit(FrameReceiver& receiver) {
   if (std::exchange(receiver.owes_credit, true)) return;
   owed_.push_back(&receiver);
+}
+
+bool FrameLink::all_released() const {
+  return std::ranges::all_of(senders_, [](const auto& sender) { return !sender || sender->on_their_way() == 0; });
 }
 
 void FrameLink::require_open() const {

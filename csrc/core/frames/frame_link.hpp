@@ -70,6 +70,8 @@ class FrameLink : protected FrameSink {
   [[nodiscard]] const GroupIdentity& identity() const { return identity_; }
   [[nodiscard]] bool lost() const { return !lost_.empty(); }
   [[nodiscard]] bool owes_credits() const { return !owed_.empty(); }
+  /// The peer has said of every frame that it has released it.
+  [[nodiscard]] bool all_released() const;
   /// Gives what is owed: `give` is called with each credit for `least` frames or more; none on a lost link.
   template <typename Give>
   void pay_credits(std::uint64_t least, const Give& give) {

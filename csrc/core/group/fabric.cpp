@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/group/agreement.hpp"
+#include "core/libfabric/libfabric_port.hpp"
 #include "core/one_host/shared_rounds.hpp"
 #include "core/process/host.hpp"
 #include "core/process/log.hpp"
@@ -112,9 +113,9 @@ StreamShape shape_for(std::uint32_t ranks) {
 std::string wanted_transport() {
   const char* const variable = std::getenv("SYNTONY_TRANSPORT");
   std::string wanted = variable == nullptr || *variable == '\0' ? "tcp" : variable;
-  if (wanted == "tcp" || wanted == "ucx" || wanted == "auto") return wanted;
+  if (wanted == "tcp" || wanted == "ucx" || wanted == "libfabric" || wanted == "auto") return wanted;
   throw Error(Error::Kind::invalid,
-              "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, auto");
+              "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, libfabric, auto");
 }
 
 }  // namespace
@@ -236,15 +237,15 @@ Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
   const auto open = [&]() -> std::string {
     if (wanted == "auto" && !has_rdma()) return kNot + std::string("has no RDMA device in /sys/class/infiniband");
     try {
-      port = open_ucx_port();
+      port = wanted == "libfabric" ? open_libfabric_port() : open_ucx_port();
     } catch (const Error& error) {
       if (wanted == "auto") return kNot + std::string(error.what());
-      throw Error(error.kind(), "SYNTONY_TRANSPORT=ucx: " + std::string(error.what()));
+      throw Error(error.kind(), "SYNTONY_TRANSPORT=" + wanted + ": " + std::string(error.what()));
     }
     return kHere + port->address();
   };
   std::vector<std::string> told =
-      agree(bootstrap, "ucx", open, [this](std::uint32_t rank) { return name_of_rank(rank); });
+      agree(bootstrap, "wires", open, [this](std::uint32_t rank) { return name_of_rank(rank); });
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
     if (told[rank].front() == kHere) {
       told[rank].erase(0, 1);
@@ -253,7 +254,7 @@ Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
     decided("tcp", "; " + name_of_rank(rank) + ": " + told[rank].substr(1));
     return {};
   }
-  decided("ucx", "; " + port->name() + "; control stays on tcp");
+  decided(wanted == "auto" ? "ucx" : wanted, "; " + port->name() + "; control stays on tcp");
   return {std::move(port), std::move(told)};
 }
 

@@ -9,11 +9,7 @@ namespace syntony {
 
 UcxLink::UcxLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, UcxWorker& worker,
                  const std::string& address)
-    : FrameLink(shape, identity, rank),
-      worker_(worker),
-      address_(address),
-      our_mark_(mark_of(identity, identity.rank, rank)),
-      their_mark_(mark_of(identity, rank, identity.rank)) {}
+    : MessageLink(shape, identity, rank), worker_(worker), address_(address) {}
 
 ucp_ep_h UcxLink::endpoint() {
   if (endpoint_ != nullptr) return endpoint_;
@@ -47,10 +43,7 @@ UcxLink::Parcel& UcxLink::parcel(const FramePrefix& prefix) {
   }
   Parcel& parcel = *spare_.back();
   spare_.pop_back();
-  parcel.message.mark = our_mark_;
-  parcel.message.from = identity().rank;
-  parcel.message.to = rank();
-  parcel.message.prefix = prefix;
+  parcel.message = addressed(prefix);
   return parcel;
 }
 
@@ -73,11 +66,7 @@ void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
     done.link->sent(done, status);
   };
   params.user_data = &parcel;
-  quiet_since_ = {};
-  ++sending_;
-  ++unflushed_;
-  sending_frames_ += data ? 1 : 0;
-  unflushed_frames_ += data ? 1 : 0;
+  taken(parcel.message.prefix);
   std::size_t header_bytes = parcel.message.bytes();
   std::size_t length = data ? parcel.message.header.length : 0;
   if (length <= worker_.longest_short()) {
@@ -90,82 +79,39 @@ void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
 }
 
 void UcxLink::sent(Parcel& parcel, ucs_status_t status) {
-  const FramePrefix& prefix = parcel.message.prefix;
-  --sending_;
-  if (prefix.kind == FramePrefix::kData) {
-    --sending_frames_;
-    failed_frames_ += status == UCS_OK ? 0 : 1;
-    sender({prefix.channel, prefix.window}).let_go(prefix.number);
-  }
+  done_with(parcel.message.prefix, status != UCS_OK);
   if (status != UCS_OK && failure_ == UCS_OK) failure_ = status;
   spare_.push_back(&parcel);
 }
 
-bool UcxLink::write() {
-  constexpr std::uint64_t kWorthAMessage = 2;
-  return pay(kWorthAMessage);
-}
+void UcxLink::send_credit(const FramePrefix& credit) { send(endpoint(), parcel(credit), nullptr); }
 
-bool UcxLink::pay(std::uint64_t least) {
-  bool moved = false;
-  pay_credits(least, [&](const FramePrefix& credit) {
-    send(endpoint(), parcel(credit), nullptr);
-    moved = true;
-  });
-  return moved;
-}
-
-// UCX calls a message sent that it has only copied, and may still hold it for a wire that is full. A flush says when it
-// does not, but costs a round trip.
-bool UcxLink::rest() {
-  constexpr std::chrono::microseconds kShort{30}, kLong{300};
-  if (!owes_credits() && unflushed_ == 0) return false;
-  const Clock::time_point now = Clock::now();
-  if (quiet_since_ == Clock::time_point{}) quiet_since_ = now;
-  const Clock::duration quiet = now - quiet_since_;
-  if (quiet > kShort && owes_credits()) return pay(1);
-  if (quiet < kLong || unflushed_ == 0 || sending_ > 0 || flushing_ || endpoint_ == nullptr) return false;
+bool UcxLink::fence() {
+  if (endpoint_ == nullptr) return false;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = [](void* request, ucs_status_t status, void* user_data) {
     auto& link = *static_cast<UcxLink*>(user_data);
     link.worker_.library().request_free(request);
-    link.flushing_ = false;
+    link.fenced();
     if (status != UCS_OK && link.failure_ == UCS_OK) link.failure_ = status;
   };
   params.user_data = this;
-  const std::size_t frames = std::exchange(unflushed_frames_, 0);
-  unflushed_ = 0;
   const ucs_status_ptr_t request = worker_.library().ep_flush_nbx(endpoint_, &params);
   if (UCS_PTR_IS_ERR(request)) {
-    unflushed_frames_ = frames;
     if (failure_ == UCS_OK) failure_ = UCS_PTR_STATUS(request);
+    return false;
   }
-  flushing_ = request != nullptr && !UCS_PTR_IS_ERR(request);
+  if (request == nullptr) fenced();
   return true;
 }
-
-bool UcxLink::unsent() const { return !lost() && (owes_credits() || sending_ > 0 || unflushed_ > 0 || flushing_); }
 
 // ---- receiving
 
 void UcxLink::take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous) {
-  if (lost()) return;
-  if (message.prefix.kind == FramePrefix::kCredit) {
-    if (!credited(message.prefix)) refuse();
-    return;
-  }
-  FramePrefix credit = message.prefix;
-  credit.number = message.credit;
-  if (credit.number > 0 && !credited(credit)) {
-    refuse();
-    return;
-  }
-  const bool whole = message.prefix.kind == FramePrefix::kData && message.header.length == bytes;
-  std::byte* const slot = whole ? place(message.prefix, message.header) : nullptr;
-  if (slot == nullptr) {
-    refuse();
-  } else if (rendezvous) {
+  std::byte* const slot = believe(message, bytes);
+  if (slot == nullptr) return;
+  if (rendezvous) {
     fetch(message, slot, data);
   } else {
     std::memcpy(slot, data, bytes);
@@ -203,8 +149,7 @@ void UcxLink::fetched(Parcel& parcel, ucs_status_t status) {
 
 void UcxLink::settle() {
   if (failure_ != UCS_OK && !lost()) {
-    const std::size_t undelivered = failed_frames_ + sending_frames_ + (flushing_ ? 0 : unflushed_frames_);
-    lose("lost its connection (" + worker_.library().sentence(failure_) + ")", undelivered);
+    lose("lost its connection (" + worker_.library().sentence(failure_) + ")", undelivered());
   }
   if (lost()) close();
 }

@@ -1,11 +1,12 @@
-"""UCX between hosts: what is asked of TCP, asked of it.
+"""UCX and libfabric between hosts: what is asked of TCP, asked of them.
 
-The ranks of emulated hosts are on one machine: UCX runs over its own TCP here, and over shared memory where it is told
-to.
+The ranks of emulated hosts are on one machine: both run over their own TCP here, and over shared memory where they are
+told to.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable
@@ -22,9 +23,16 @@ from tests.csrc.runtime.programs import test_message_sizes
 from tests.sampled import one_in
 
 WIRES = {
-    "tcp": {"UCX_TLS": "tcp,self"},
-    "memory": {"UCX_TLS": "posix,sysv,cma,self", "UCX_MM_ERROR_HANDLING": "y"},
+    "ucx, tcp": {"SYNTONY_TRANSPORT": "ucx", "UCX_TLS": "tcp,self"},
+    "libfabric, tcp": {"SYNTONY_TRANSPORT": "libfabric", "FI_PROVIDER": "tcp"},
+    "ucx, memory": {
+        "SYNTONY_TRANSPORT": "ucx",
+        "UCX_TLS": "posix,sysv,cma,self",
+        "UCX_MM_ERROR_HANDLING": "y",
+    },
+    "libfabric, memory": {"SYNTONY_TRANSPORT": "libfabric", "FI_PROVIDER": "shm"},
 }
+TRANSPORTS = ["ucx", "libfabric"]
 Promise = tuple[Callable[..., None], tuple[Any, ...]]
 PROMISES: list[Promise] = [
     (test_collectives.test_several_hosts, ("2x2",)),
@@ -84,55 +92,80 @@ def joined_as(rank: Rank, environments: list[dict[str, str]]) -> None:
     joined(rank)
 
 
-@pytest.fixture(scope="module")
-def ucx() -> None:
-    """Skips where there is no UCX: the runtime has then said so, and what to install."""
+@functools.cache
+def what_is_missing(transport: str) -> str:
+    """The runtime's sentence where there is no such transport, and what to install."""
     try:
-        run_as_processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": "ucx"})
+        run_as_processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": transport})
     except RankFailedError as error:
-        sentence = re.search(r"SYNTONY_TRANSPORT=ucx: (.*install.*)", str(error))
+        sentence = re.search(rf"SYNTONY_TRANSPORT={transport}: (.*install.*)", str(error))
         if sentence is None:
             raise
-        pytest.skip(sentence[1])
+        return sentence[1]
+    return ""
+
+
+def require(transport: str) -> None:
+    if missing := what_is_missing(transport):
+        pytest.skip(missing)
 
 
 def kept(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SYNTONY_TRANSPORT", "ucx")
+    require(WIRES[wires]["SYNTONY_TRANSPORT"])
     for name, value in WIRES[wires].items():
         monkeypatch.setenv(name, value)
     test, arguments = promise
     test(*arguments)
 
 
-@pytest.mark.usefixtures("ucx")
-@pytest.mark.parametrize(("promise", "wires"), one_in(2, PROMISES, list(WIRES)), ids=name_of)
+@pytest.mark.parametrize(("promise", "wires"), one_in(4, PROMISES, list(WIRES)), ids=name_of)
 def test_what_tcp_promises(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(promise, wires, monkeypatch)
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("ucx")
 @pytest.mark.parametrize("wires", WIRES)
 @pytest.mark.parametrize("promise", SOAKS, ids=name_of)
 def test_it_lasts(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(promise, wires, monkeypatch)
 
 
-@pytest.mark.usefixtures("ucx")
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("slot_bytes", ["4096", "131072", "1048576"])
-def test_frames_that_come_with_their_message_and_frames_that_are_fetched(slot_bytes: str) -> None:
+def test_frames_that_come_with_their_message_and_frames_that_are_fetched(transport: str, slot_bytes: str) -> None:
     """Both kinds on one stream, so that what is fetched is overtaken."""
-    environment = {"SYNTONY_TRANSPORT": "ucx", "SYNTONY_SLOT_BYTES": slot_bytes, "UCX_RNDV_THRESH": "3000"}
+    require(transport)
+    environment = {"SYNTONY_TRANSPORT": transport, "SYNTONY_SLOT_BYTES": slot_bytes, "UCX_RNDV_THRESH": "3000"}
     cases = list(test_collectives.sample(test_collectives.generator("fetched"), 3, 1, (700, 80_021)))
     run_as_processes(test_collectives.body, 3, cases, hosts="abc", environment=environment)
 
 
-@pytest.mark.usefixtures("ucx")
-def test_it_says_which_transport_and_why() -> None:
-    with Processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": "ucx", "SYNTONY_DEBUG": "INFO"}) as ranks:
+@pytest.mark.parametrize(
+    ("transport", "name"),
+    [("ucx", r"UCX \d+\.\d+"), ("libfabric", r"libfabric \d+\.\d+, provider tcp\S* on \S+, of FI_PROVIDER=tcp")],
+)
+def test_it_says_which_transport_and_why(transport: str, name: str) -> None:
+    require(transport)
+    environment = {"SYNTONY_TRANSPORT": transport, "FI_PROVIDER": "tcp", "SYNTONY_DEBUG": "INFO"}
+    with Processes(joined, 2, hosts="ab", environment=environment) as ranks:
         ranks.finish()
         said = ranks.log(1)
-    assert re.search(r"INFO transport between hosts: ucx \(SYNTONY_TRANSPORT=ucx; UCX \d+\.\d+", said), said
+    expected = rf"INFO transport between hosts: {transport} \(SYNTONY_TRANSPORT={transport}; {name}"
+    assert re.search(expected, said), said
+
+
+def test_a_provider_that_is_none_is_told() -> None:
+    require("libfabric")
+    said = failed_to_join([{"SYNTONY_TRANSPORT": "libfabric", "FI_PROVIDER": "wire"}] * 2)
+    assert re.search(r"libfabric \d+\.\d+ has no provider wire of .*: set FI_PROVIDER to one that has", said), said
+
+
+def test_providers_that_differ_are_told() -> None:
+    require("libfabric")
+    said = failed_to_join([{"SYNTONY_TRANSPORT": "libfabric", "FI_PROVIDER": name} for name in ("tcp", "shm")])
+    assert re.search(r"has libfabric's provider (shm and rank 0 tcp|tcp\S* and rank 1 shm).*: set FI_PROVIDER", said), (
+        said
+    )
 
 
 def test_auto_takes_tcp_where_a_rank_has_no_rdma_device() -> None:
@@ -145,7 +178,7 @@ def test_auto_takes_tcp_where_a_rank_has_no_rdma_device() -> None:
 
 def test_a_transport_that_is_none_is_told() -> None:
     said = failed_to_join([{"SYNTONY_TRANSPORT": "rdma"}] * 2)
-    assert "SYNTONY_TRANSPORT=rdma is no transport between hosts: there are tcp, ucx, auto" in said
+    assert "SYNTONY_TRANSPORT=rdma is no transport between hosts: there are tcp, ucx, libfabric, auto" in said
 
 
 def test_transports_that_differ_are_told() -> None:
