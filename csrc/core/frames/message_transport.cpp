@@ -13,8 +13,6 @@
 
 namespace syntony {
 
-using Clock = std::chrono::steady_clock;
-
 MessageTransport::MessageTransport(std::string wire, const StreamShape& shape, const GroupIdentity& identity,
                                    std::span<const std::uint32_t> remote, std::span<const std::string> addresses,
                                    int descriptor)
@@ -97,6 +95,7 @@ bool MessageTransport::unsent() const {
 }
 
 bool MessageTransport::drain(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
   const Clock::time_point deadline = Clock::now() + timeout;
   try {
     for (;;) {
