@@ -98,6 +98,9 @@ class ControlPlane {
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives, and
   /// where there is no more to say than PeerStatus does.
   [[nodiscard]] virtual std::string end_of(std::uint32_t /*peer*/) const { return {}; }
+  /// Grows whenever what is known of a peer changes, so that nobody needs to look through thousands again and again.
+  /// Empty where hearing takes looking.
+  [[nodiscard]] virtual std::optional<std::uint64_t> news() const { return std::nullopt; }
   /// Tells all peers that the group has failed. The first abort wins.
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;

@@ -1,5 +1,7 @@
 #include "core/frames/frame_stream.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -7,11 +9,11 @@
 
 namespace syntony {
 
-SlotRing::SlotRing(std::uint32_t depth, std::uint32_t slot_bytes)
-    : depth_(depth), stride_((std::size_t{slot_bytes} + kAlignment - 1) / kAlignment * kAlignment) {}
-
-void SlotRing::allocate() {
-  memory_.reset(static_cast<std::byte*>(::operator new[](depth_ * stride_, std::align_val_t{kAlignment})));
+void SlotRing::grow(Slot& slot, std::size_t bytes) const {
+  constexpr std::size_t kLeast = 256;
+  const std::size_t room = std::max(std::min(std::bit_ceil(std::max(bytes, kLeast)), most_), bytes);
+  slot.memory.reset(static_cast<std::byte*>(::operator new[](room, std::align_val_t{kAlignment})));
+  slot.bytes = room;
 }
 
 FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shape)
@@ -26,15 +28,15 @@ FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shap
 std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();
   require_fit(bytes, slot_bytes_, link_.rank());
-  return full() ? nullptr : slots_[committed_];
+  return full() ? nullptr : slots_.room(committed_, bytes);
 }
 
 void FrameSender::commit(const FrameHeader& header) {
   link_.require_open();
-  if (full() || header.length > slot_bytes_) {
+  if (full() || header.length > slots_.bytes(committed_)) {
     throw Error(Error::Kind::invalid, "a frame of " + std::to_string(header.length) +
                                           " bytes was committed to a slot of " +
-                                          std::to_string(full() ? 0 : slot_bytes_));
+                                          std::to_string(full() ? 0 : slot_bytes_) + ", or without room reserved");
   }
   link_.post(key_, committed_, header, slots_[committed_]);
   ++committed_;
@@ -81,7 +83,7 @@ std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header)
   if (frame.elsewhere != nullptr && frame.header != header) frame.elsewhere = nullptr;
   frame.header = header;
   frame.state = State::arriving;
-  return frame.elsewhere != nullptr ? frame.elsewhere : slots_[number];
+  return frame.elsewhere != nullptr ? frame.elsewhere : slots_.room(number, header.length);
 }
 
 void FrameReceiver::expect(std::uint32_t ahead, const FrameHeader& header, std::byte* place) {
@@ -97,8 +99,9 @@ void FrameReceiver::forget_places() {
     Frame& frame = frames_[number % frames_.size()];
     if (frame.elsewhere == nullptr) continue;
     if (frame.state != State::empty) {
-      std::memcpy(slots_[number], frame.elsewhere, frame.header.length);
-      link_.redirect({frame.elsewhere, frame.header.length}, slots_[number]);
+      std::byte* const slot = slots_.room(number, frame.header.length);
+      std::memcpy(slot, frame.elsewhere, frame.header.length);
+      link_.redirect({frame.elsewhere, frame.header.length}, slot);
     }
     frame.elsewhere = nullptr;
   }

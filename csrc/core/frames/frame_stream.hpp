@@ -11,7 +11,7 @@
 // redirects().
 //
 // A credit says how many frames were released so far, so that it may come late, twice or in any order.
-// Memory is taken when a stream is first used.
+// A slot takes as much memory as the largest frame that it has held, up to the power of two above.
 #pragma once
 
 #include <cstddef>
@@ -31,25 +31,34 @@ struct StreamKey {
   std::uint32_t window = 0;
 };
 
-/// `depth` equal pieces of memory, each aligned to a cache line.
+/// `depth` pieces of memory of up to `slot_bytes`, each aligned to a cache line.
 class SlotRing {
  public:
-  SlotRing(std::uint32_t depth, std::uint32_t slot_bytes);
-  [[nodiscard]] std::byte* operator[](std::uint64_t number) {
-    if (!memory_) allocate();
-    return memory_.get() + number % depth_ * stride_;
+  SlotRing(std::uint32_t depth, std::uint32_t slot_bytes) : slots_(depth), most_(slot_bytes) {}
+  /// Of a slot that nobody uses, for `bytes` of the at most `slot_bytes`: what it held may be gone.
+  [[nodiscard]] std::byte* room(std::uint64_t number, std::size_t bytes) {
+    Slot& slot = slots_[number % slots_.size()];
+    if (slot.bytes < bytes || slot.bytes == 0) grow(slot, bytes);
+    return slot.memory.get();
   }
+  [[nodiscard]] std::byte* operator[](std::uint64_t number) const {
+    return slots_[number % slots_.size()].memory.get();
+  }
+  [[nodiscard]] std::size_t bytes(std::uint64_t number) const { return slots_[number % slots_.size()].bytes; }
 
  private:
   static constexpr std::size_t kAlignment = 64;
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
   };
-  void allocate();
+  struct Slot {
+    std::unique_ptr<std::byte[], Free> memory;
+    std::size_t bytes = 0;
+  };
+  void grow(Slot& slot, std::size_t bytes) const;
 
-  std::size_t depth_;
-  std::size_t stride_;
-  std::unique_ptr<std::byte[], Free> memory_;
+  std::vector<Slot> slots_;
+  std::size_t most_;
 };
 
 class FrameSender final : public Sender {
@@ -117,7 +126,7 @@ class FrameReceiver final : public Receiver {
 
   FrameLink& link_;
   StreamKey key_;
-  mutable SlotRing slots_;
+  SlotRing slots_;
   std::vector<Frame> frames_;
   std::uint64_t released_ = 0;
   std::uint64_t told_ = 0;

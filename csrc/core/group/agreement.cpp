@@ -76,9 +76,9 @@ std::vector<std::string> agree(Bootstrap& bootstrap, const std::string& name, co
     own = std::current_exception();
   }
   std::vector<std::string> blobs = bootstrap.all_gather(name, mine);
-  std::vector<std::optional<Error>> faults;
-  for (const std::string& blob : blobs) faults.push_back(fault_in(blob, static_cast<std::uint32_t>(faults.size())));
-  if (std::ranges::any_of(faults, [](const auto& one) { return one.has_value(); })) {
+  if (std::ranges::any_of(blobs, [](const std::string& blob) { return !blob.starts_with(kContent); })) {
+    std::vector<std::optional<Error>> faults;
+    for (const std::string& blob : blobs) faults.push_back(fault_in(blob, static_cast<std::uint32_t>(faults.size())));
     const std::size_t cause = cause_of(faults);
     if (own && cause == bootstrap.rank()) std::rethrow_exception(own);
     std::vector<int> ranks = faults[cause]->ranks();

@@ -6,9 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <map>
 #include <optional>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include "core/group/agreement.hpp"
@@ -40,7 +40,7 @@ constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, so 
 /// Fields of a blob: each as length, ':', bytes.
 void put(std::string& blob, std::string_view field) { blob += std::to_string(field.size()) + ":" + std::string(field); }
 
-std::string take(std::string_view& blob, int from) {
+std::string_view take(std::string_view& blob, int from) {
   std::size_t length = 0;
   const auto [end, fault] = std::from_chars(blob.data(), blob.data() + blob.size(), length);
   const auto header = static_cast<std::size_t>(end - blob.data());
@@ -51,12 +51,12 @@ std::string take(std::string_view& blob, int from) {
                     "(is it another version of Syntony?)",
                 {from});
   }
-  std::string field(blob.substr(header + 1, length));
+  const std::string_view field = blob.substr(header + 1, length);
   blob.remove_prefix(header + 1 + length);
   return field;
 }
 
-std::uint64_t number(const std::string& text) {
+std::uint64_t number(std::string_view text) {
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
@@ -118,24 +118,45 @@ std::string wanted_transport() {
               "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, libfabric, auto");
 }
 
+/// What ranks must have alike, by name.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+Settings settings_of(const StreamShape& shape) {
+  return {{"Syntony's protocol version", memory_layout()},
+          {"SYNTONY_SLOT_BYTES", std::to_string(shape.slot_bytes)},
+          {"SYNTONY_CREDIT", std::to_string(shape.credit)},
+          {"SYNTONY_TRANSPORT", wanted_transport()},
+          {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
+}
+
+std::string settings_text(const Settings& settings) {
+  std::string text;
+  for (const auto& [_, value] : settings) put(text, value);
+  return text;
+}
+
+/// Takes them from the front of what a rank has said.
+void compare(const Settings& settings, std::string_view& their, int from, std::uint32_t self) {
+  for (const auto& [setting, value] : settings) {
+    const std::string_view theirs = take(their, from);
+    if (theirs == value) continue;
+    throw Error(Error::Kind::mismatch,
+                "rank " + std::to_string(from) + " has " + setting + "=" + std::string(theirs) + " and rank " +
+                    std::to_string(self) + " " + value + ": they must be equal",
+                {from, static_cast<int>(self)});
+  }
+}
+
 }  // namespace
 
 Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::steady_clock::time_point deadline,
                const std::function<std::string(const Boxes&)>& metadata)
     : rank_(bootstrap.rank()), size_(bootstrap.size()), by_peer_(size_, nullptr) {
   UniqueFd entrance;
-  const std::vector<Member> members = introduce(bootstrap, [&] {
-    Member self{.host_key = host_key(),
-                .host_name = host_name(),
-                .process = ::getpid(),
-                .token = random_token(),
-                .entrance = fresh_unix_address(),
-                .doorbell = doorbell.address()};
-    entrance = ShmSegment::listen(self.entrance);
-    return self;
-  });
+  const std::vector<std::string> introductions = introduce(bootstrap, doorbell, entrance);
+  const std::vector<Member> members = understand(introductions, known_secret(bootstrap));
 
-  std::map<std::string, std::uint32_t> box_of_host;
+  std::unordered_map<std::string_view, std::uint32_t> box_of_host;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
     const auto [entry, fresh] = box_of_host.try_emplace(members[rank].host_key, boxes_.size());
     if (fresh) boxes_.emplace_back();
@@ -165,43 +186,40 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
   metadata_ = agree(bootstrap, "connected", connect, name);
 }
 
-std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::function<Member()>& self) {
-  std::vector<std::pair<std::string, std::string>> settings;
-  SipKey known{};
+std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance) {
   const auto bring = [&] {
     shape_ = shape_for(size_);
-    settings = {{"Syntony's protocol version", memory_layout()},
-                {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
-                {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
-                {"SYNTONY_TRANSPORT", wanted_transport()},
-                {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
-    const Member member = self();
-    known = known_secret(bootstrap);
-    std::string blob;
-    for (const auto& [_, value] : settings) put(blob, value);
-    for (const std::string& field :
-         {member.host_key, member.host_name, std::to_string(member.process), std::to_string(member.token[0]),
-          std::to_string(member.token[1]), member.entrance, member.doorbell, sign_of(known, member.token)}) {
+    const std::string unix_address = fresh_unix_address();
+    const Token token = random_token();
+    const std::string sign = sign_of(known_secret(bootstrap), token);
+    entrance = ShmSegment::listen(unix_address);
+    std::string blob = settings_text(settings_of(shape_));
+    for (const std::string& field : {host_key(), host_name(), std::to_string(::getpid()), std::to_string(token[0]),
+                                     std::to_string(token[1]), unix_address, doorbell.address(), sign}) {
       put(blob, field);
     }
     return blob;
   };
-  const auto bare = [](std::uint32_t rank) { return "rank " + std::to_string(rank); };
+  return agree(bootstrap, "introduce", bring, [](std::uint32_t rank) { return "rank " + std::to_string(rank); });
+}
+
+std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> introductions, const SipKey& known) {
+  const Settings settings = settings_of(shape_);
+  const std::string ours = settings_text(settings);
   std::vector<Member> members;
-  for (const std::string& blob : agree(bootstrap, "introduce", bring, bare)) {
+  members.reserve(size_);
+  processes_.reserve(size_);
+  for (const std::string& blob : introductions) {
     const int from = static_cast<int>(members.size());
     std::string_view their = blob;
-    for (const auto& [setting, value] : settings) {
-      const std::string theirs = take(their, from);
-      if (theirs == value) continue;
-      throw Error(Error::Kind::mismatch,
-                  "rank " + std::to_string(from) + " has " + setting + "=" + theirs + " and rank " +
-                      std::to_string(rank_) + " " + value + ": they must be equal",
-                  {from, static_cast<int>(rank_)});
+    if (their.starts_with(ours)) {
+      their.remove_prefix(ours.size());
+    } else {
+      compare(settings, their, from, rank_);
     }
     Member member;
     member.host_key = take(their, from);
-    member.host_name = take(their, from);
+    const std::string_view host_name = take(their, from);
     member.process = static_cast<pid_t>(number(take(their, from)));
     member.token[0] = number(take(their, from));
     member.token[1] = number(take(their, from));
@@ -213,9 +231,10 @@ std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::f
                       ": SYNTONY_SECRET should be set to one value at all ranks, or at none",
                   {from, static_cast<int>(rank_)});
     }
-    names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +
-                     member.host_name + ")");
-    members.push_back(std::move(member));
+    auto host = host_names_.find(host_name);
+    if (host == host_names_.end()) host = host_names_.emplace(host_name).first;
+    processes_.emplace_back(member.process, &*host);
+    members.push_back(member);
   }
   token_ = sip_hash(known, text_of(members[0].token));
   return members;
@@ -272,7 +291,7 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
   std::vector<pid_t> processes;
   for (const std::uint32_t rank : box) {
     const Member& member = members[rank];
-    neighbours.push_back({rank, member.process, member.entrance, member.doorbell});
+    neighbours.push_back({rank, member.process, std::string(member.entrance), std::string(member.doorbell)});
     processes.push_back(member.process);
   }
   segment_ = std::make_unique<ShmSegment>(neighbours, rank_, std::move(entrance), doorbell, shape_, deadline);
@@ -330,7 +349,10 @@ const Error* Fabric::refused() const {
   return meeting_ != nullptr && meeting_->broken_by() ? &*meeting_->broken_by() : nullptr;
 }
 
-std::string Fabric::name_of_rank(std::uint32_t rank) const { return names_[rank]; }
+std::string Fabric::name_of_rank(std::uint32_t rank) const {
+  const auto& [process, host] = processes_[rank];
+  return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + *host + ")";
+}
 
 std::vector<int> Fabric::data_descriptors() const {
   std::vector<int> all;

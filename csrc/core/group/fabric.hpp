@@ -20,7 +20,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/bootstrap.hpp"
@@ -29,6 +33,7 @@
 #include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/shm/doorbell.hpp"
+#include "core/sip_hash.hpp"
 #include "core/tcp/meeting/tcp_listener.hpp"
 #include "core/transport.hpp"
 
@@ -74,13 +79,13 @@ class Fabric {
   [[nodiscard]] std::vector<int> control_descriptors() const;
 
  private:
+  /// Who a rank is, as it has introduced itself; the texts are its introduction's.
   struct Member {
-    std::string host_key;
-    std::string host_name;
+    std::string_view host_key;
     pid_t process = 0;
     Token token{};
-    std::string entrance;
-    std::string doorbell;
+    std::string_view entrance;
+    std::string_view doorbell;
   };
 
   /// What carries data between hosts, beside TCP.
@@ -90,7 +95,9 @@ class Fabric {
   };
 
   [[nodiscard]] Wires choose_wires(Bootstrap& bootstrap) const;
-  [[nodiscard]] std::vector<Member> introduce(Bootstrap& bootstrap, const std::function<Member()>& self);
+  /// What each rank has said of itself, and what that means. `entrance`: where this one listens.
+  [[nodiscard]] std::vector<std::string> introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance);
+  [[nodiscard]] std::vector<Member> understand(std::span<const std::string> introductions, const SipKey& known);
   void meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
                     std::chrono::steady_clock::time_point deadline);
   void meet_across_hosts(TcpListener listener, const TcpOptions& options, const std::vector<std::string>& published,
@@ -102,8 +109,9 @@ class Fabric {
   Token token_{};  // never told on the network
   Boxes boxes_;
   std::vector<std::uint32_t> box_of_;  // by rank
-  std::vector<std::string> names_;     // by rank
-  std::vector<std::string> metadata_;  // by rank
+  std::set<std::string, std::less<>> host_names_;
+  std::vector<std::pair<pid_t, const std::string*>> processes_;  // by rank: which, on which of these hosts
+  std::vector<std::string> metadata_;                            // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::unique_ptr<class TcpMeeting> meeting_;
   std::vector<std::unique_ptr<Transport>> transports_;

@@ -338,6 +338,7 @@ void Group::admit(Level& level) {
 void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   Operation& operation = *level.running.emplace_back(std::move(next));
   const Descriptor& descriptor = operation.descriptor;
+  ++admitted_;
   operation.done = false;
   operation.share = Share::all;
   operation.execution.reset();

@@ -157,11 +157,13 @@ class Group final : public Steppable {
   [[nodiscard]] std::string disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const;
   void fail_as_refused(const Error& error);
   bool heard_of_the_end(const Error* here = nullptr);
+  [[nodiscard]] bool all_there();
   template <typename Is>
   [[nodiscard]] bool every_peer(const Is& is) const;
   [[nodiscard]] bool alone() const;
   /// The most urgent that is not done, here or, with its status, at a peer.
   [[nodiscard]] const Operation* first_owed(std::optional<PeerStatus> to) const;
+  [[nodiscard]] std::optional<std::uint64_t> news() const;
   void look_for_absent();
   void look_for_disagreement();
   void look_for_late(Work::Clock::time_point now);
@@ -207,6 +209,11 @@ class Group final : public Steppable {
   Work::Clock::time_point last_inquiry_;
   std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane shall explain
   bool failed_ = false;
+  std::optional<std::uint64_t> seen_news_;      // of the planes, by all_there() ..
+  bool all_there_ = true;                       // .. which found this
+  std::optional<std::uint64_t> compared_news_;  // likewise by look_for_disagreement(), when so many operations
+  std::uint64_t compared_ = 0;                  // were admitted
+  std::uint64_t admitted_ = 0;
   std::future<void> record_left_;  // after a failure
 };
 

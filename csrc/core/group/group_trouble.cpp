@@ -211,7 +211,7 @@ void Group::tend() {
   const auto& planes = fabric_->planes();
   for (const std::unique_ptr<ControlPlane>& plane : planes) plane->progress();
   const bool ended = std::ranges::any_of(planes, [](const auto& plane) { return plane->aborted().has_value(); });
-  const bool all_there = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
+  const bool all_there = this->all_there();
   // What has arrived counts, even from a peer that is gone or has ended the group since: look for it only after nothing
   // more moves.
   while ((ended || !all_there) && busy() && pass()) {
@@ -223,7 +223,31 @@ void Group::tend() {
   if (!failed_) look_for_late(now);
 }
 
+/// Of all planes. Empty where one has to be looked at.
+std::optional<std::uint64_t> Group::news() const {
+  std::uint64_t all = 0;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    const std::optional<std::uint64_t> news = plane->news();
+    if (!news) return std::nullopt;
+    all += *news;
+  }
+  return all;
+}
+
+bool Group::all_there() {
+  const std::optional<std::uint64_t> now = news();
+  if (!now || now != seen_news_) {
+    all_there_ = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
+    seen_news_ = now;
+  }
+  return all_there_;
+}
+
 void Group::look_for_disagreement() {
+  const std::optional<std::uint64_t> now = news();
+  if (now && now == compared_news_ && admitted_ == compared_) return;
+  compared_news_ = now;
+  compared_ = admitted_;
   for (const Level& level : levels_) {
     for (const std::unique_ptr<Operation>& operation : level.running) {
       const Descriptor& ours = operation->descriptor;
@@ -324,13 +348,16 @@ void Group::look_for_late(Clock::time_point now) {
   }
   // What has begun since the last inquiry is asked about soon; who had not begun it by then tells when it does. Slices
   // of a slow wire are further apart than that: asking after each would take a part of the wire.
+  // Of messages the answer would say nothing.
   bool asked = true;
+  bool some = false;
   for (const Level& level : levels_) {
+    some |= !level.running.empty();
     for (const std::unique_ptr<Operation>& operation : level.running) {
       asked = asked && operation->lifetime.created <= last_inquiry_;
     }
   }
-  if (stalled && now - stalled_since_ >= kFirstInquiry && (!asked || now - last_inquiry_ >= kInquiryInterval)) {
+  if (some && stalled && now - stalled_since_ >= kFirstInquiry && (!asked || now - last_inquiry_ >= kInquiryInterval)) {
     last_inquiry_ = now;
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }

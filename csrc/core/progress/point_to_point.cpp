@@ -17,15 +17,7 @@ std::string source_name(int source) { return source == kAnySource ? "any rank" :
 
 PointToPoint::PointToPoint(std::uint32_t rank, std::span<Transport* const> transports, std::uint32_t window,
                            std::uint32_t slot_bytes, const FrameHeader& header, std::span<SentBytes> sent)
-    : rank_(rank),
-      transports_(transports),
-      window_(window),
-      slot_bytes_(slot_bytes),
-      header_(header),
-      sent_(sent),
-      outgoing_(transports.size()),
-      incoming_(transports.size()),
-      next_message_(transports.size(), 0) {}
+    : rank_(rank), transports_(transports), window_(window), slot_bytes_(slot_bytes), header_(header), sent_(sent) {}
 
 void PointToPoint::send(OutgoingMessage message) {
   if (message.destination == rank_) {
@@ -51,9 +43,9 @@ void PointToPoint::send_to_self(const OutgoingMessage& message) {
 }
 
 void PointToPoint::receive(PostedReceive receive) {
-  for (std::uint32_t peer = 0; peer < incoming_.size(); ++peer) {
+  for (auto& [peer, messages] : incoming_) {
     if (receive.source != kAnySource && receive.source != static_cast<int>(peer)) continue;
-    for (IncomingMessage& message : incoming_[peer]) {
+    for (IncomingMessage& message : messages) {
       if (message.claimant || message.tag != receive.tag) continue;
       message.claimant = std::move(receive);
       message.claimant->work->record().started();
@@ -68,7 +60,7 @@ void PointToPoint::receive(PostedReceive receive) {
 bool PointToPoint::step() {
   bool moved = false;
   if (pending_sends_ > 0) {
-    for (std::list<OutgoingMessage>& queue : outgoing_) moved |= push(queue);
+    for (auto& [_, queue] : outgoing_) moved |= push(queue);
   }
   // With nothing posted, frames stay in their slots, unless we send: then a peer may be waiting for us to make room.
   if (busy()) {
@@ -160,10 +152,11 @@ void PointToPoint::begin(std::uint32_t peer, const FrameHeader& header) {
 
 // Hands every complete and claimed message of `peer` to its receive.
 void PointToPoint::settle(std::uint32_t peer) {
-  for (auto message = incoming_[peer].begin(); message != incoming_[peer].end();) {
+  std::list<IncomingMessage>& incoming = incoming_[peer];
+  for (auto message = incoming.begin(); message != incoming.end();) {
     if (message->complete() && message->claimant) {
       deliver(peer, *message);
-      message = incoming_[peer].erase(message);
+      message = incoming.erase(message);
     } else {
       ++message;
     }
@@ -189,15 +182,16 @@ void PointToPoint::deliver(std::uint32_t peer, IncomingMessage& message) {
 
 std::vector<std::uint32_t> PointToPoint::waiting_for() const {
   std::vector<std::uint32_t> peers;
-  for (std::uint32_t peer = 0; peer < transports_.size(); ++peer) {
-    if (peer == rank_) continue;
-    const bool sending = !outgoing_[peer].empty();
-    const bool arriving =
-        !incoming_[peer].empty() && !incoming_[peer].back().complete() && incoming_[peer].back().claimant;
-    const bool expecting =
-        std::ranges::find(receives_, static_cast<int>(peer), &PostedReceive::source) != receives_.end();
-    if (sending || arriving || expecting) peers.push_back(peer);
+  for (const auto& [peer, queue] : outgoing_) {
+    if (!queue.empty()) peers.push_back(peer);
   }
+  for (const auto& [peer, messages] : incoming_) {
+    if (!messages.empty() && !messages.back().complete() && messages.back().claimant) peers.push_back(peer);
+  }
+  for (const PostedReceive& receive : receives_) {
+    if (receive.source != kAnySource) peers.push_back(static_cast<std::uint32_t>(receive.source));
+  }
+  std::erase(peers, rank_);
   return peers;
 }
 
@@ -221,15 +215,15 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
                                                         guilty)));
     receive = receives_.erase(receive);
   }
-  for (const std::list<OutgoingMessage>& queue : outgoing_) {
+  for (const auto& [_, queue] : outgoing_) {
     if (queue.empty() || now < queue.front().lifetime.deadline) continue;
     return "send timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(queue.front().destination) +
            " does not receive (tag " + std::to_string(queue.front().tag) + ", " + std::to_string(queue.front().sent) +
            " of " + std::to_string(queue.front().bytes) + " bytes are on their way)";
   }
-  for (std::uint32_t peer = 0; peer < incoming_.size(); ++peer) {
-    if (incoming_[peer].empty()) continue;
-    const IncomingMessage& last = incoming_[peer].back();
+  for (const auto& [peer, messages] : incoming_) {
+    if (messages.empty()) continue;
+    const IncomingMessage& last = messages.back();
     if (last.complete() || !last.claimant || now < last.claimant->lifetime.deadline) continue;
     return "receive timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) + " stopped after " +
            std::to_string(last.received) + " of " + std::to_string(last.total) + " bytes";
@@ -238,16 +232,16 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
 }
 
 void PointToPoint::fail(const std::exception_ptr& error) {
-  for (std::list<OutgoingMessage>& queue : outgoing_) {
+  for (const auto& [_, queue] : outgoing_) {
     for (const OutgoingMessage& message : queue) message.work->finish(error);
-    queue.clear();
   }
-  for (std::list<IncomingMessage>& incoming : incoming_) {
+  outgoing_.clear();
+  for (const auto& [_, incoming] : incoming_) {
     for (const IncomingMessage& message : incoming) {
       if (message.claimant) message.claimant->work->finish(error);
     }
-    incoming.clear();
   }
+  incoming_.clear();
   for (const PostedReceive& receive : receives_) receive.work->finish(error);
   receives_.clear();
   pending_sends_ = 0;

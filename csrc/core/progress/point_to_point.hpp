@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -92,10 +93,10 @@ class PointToPoint {
   std::uint32_t slot_bytes_;
   FrameHeader header_;
   std::span<SentBytes> sent_;
-  std::vector<std::list<OutgoingMessage>> outgoing_;  // by peer
-  std::vector<std::list<IncomingMessage>> incoming_;  // by peer, oldest first; the last may be incomplete
-  std::vector<std::uint64_t> next_message_;           // by peer: number of the next message we send
-  std::list<PostedReceive> receives_;                 // unmatched, in the order posted
+  std::map<std::uint32_t, std::list<OutgoingMessage>> outgoing_;  // by peer, of those that have had any
+  std::map<std::uint32_t, std::list<IncomingMessage>> incoming_;  // likewise, oldest first; the last may be incomplete
+  std::map<std::uint32_t, std::uint64_t> next_message_;           // by peer: number of the next message we send
+  std::list<PostedReceive> receives_;                             // unmatched, in the order posted
   std::size_t pending_sends_ = 0;
   std::size_t claimed_ = 0;
 };

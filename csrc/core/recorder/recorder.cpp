@@ -70,11 +70,26 @@ class alignas(64) Recorder::Slot {
 Recorder::Recorder(Identity identity, std::size_t entries)
     : identity_(std::move(identity)),
       entries_(entries),
-      ring_(std::make_unique<Slot[]>(entries)),
+      pages_(std::make_unique<std::atomic<Slot*>[]>((entries + kPage - 1) / kPage)),
       sent_(identity_.members.size()),
       names_{""} {}
 
-Recorder::~Recorder() = default;
+Recorder::~Recorder() {
+  for (std::size_t first = 0; first < entries_; first += kPage) {
+    const std::unique_ptr<Slot[]> page(pages_[first / kPage].load(std::memory_order_relaxed));
+  }
+}
+
+Recorder::Slot& Recorder::slot(std::uint64_t number) {
+  const std::uint64_t place = number % entries_;
+  std::atomic<Slot*>& page = pages_[place / kPage];
+  Slot* slots = page.load(std::memory_order_relaxed);  // written here only
+  if (slots == nullptr) {
+    slots = std::make_unique<Slot[]>(kPage).release();
+    page.store(slots, std::memory_order_release);
+  }
+  return slots[place % kPage];
+}
 
 std::size_t Recorder::entries_wanted() {
   const std::uint64_t entries = environment_number("SYNTONY_TRACE_ENTRIES", kDefaultEntries);
@@ -120,7 +135,7 @@ Recorder::Ticket Recorder::open(Facts facts, std::string_view program) {
   }
   facts.program = last_name_;
   facts.number = next_++;
-  Slot& slot = ring_[facts.number % entries_];
+  Slot& slot = this->slot(facts.number);
   if (!slot.free()) {
     add<std::uint64_t>(unrecorded_, 1);
     return {};
@@ -171,10 +186,12 @@ std::vector<Recorder::Record> Recorder::records() const {
   std::vector<std::string> names;
   std::vector<Record> records;
   for (std::size_t i = 0; i < entries_; ++i) {
+    const Slot* const page = pages_[i / kPage].load(std::memory_order_acquire);
+    if (page == nullptr) break;  // nor are those after it
     Record record;
     constexpr int kAttempts = 3;  // a slot that changes so often holds nothing that lasts
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      if (!ring_[i].read(record)) continue;
+      if (!page[i % kPage].read(record)) continue;
       records.push_back(std::move(record));
       break;
     }

@@ -144,6 +144,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   void set_clock_offset(std::int64_t nanoseconds) { clock_offset_.store(nanoseconds, std::memory_order_relaxed); }
 
  private:
+  static constexpr std::size_t kPage = 64;
+  Slot& slot(std::uint64_t number);
   /// Written by one thread at a time, read by all: no read-modify-write, so no bus lock.
   struct SharedCounter {
     std::atomic<std::uint64_t> operations{0}, failures{0}, bytes{0};
@@ -152,8 +154,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   const Identity identity_;
   const std::size_t entries_;
-  std::unique_ptr<Slot[]> ring_;
-  std::uint64_t next_ = 0;  // number of the next record, like the next one the callers'
+  std::unique_ptr<std::atomic<Slot*>[]> pages_;  // the ring, of kPage slots each, made when first needed
+  std::uint64_t next_ = 0;                       // number of the next record, like the next one the callers'
   std::uint32_t last_name_ = 0;
   std::atomic<std::uint64_t> launched_{0};
   std::atomic<std::uint64_t> unrecorded_{0};

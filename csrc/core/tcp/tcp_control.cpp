@@ -20,8 +20,6 @@ namespace {
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
 constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in the place of a peer's
 constexpr std::uint32_t kEachWithEach = 16;        // ranks of a group: above, a rank's neighbours are few
-/// Every rank tells all what it does in an epoch: with many ranks, there are few.
-constexpr std::chrono::microseconds kEpochPerRank{500};
 constexpr int kReadsAtOnce = 16;  // before another peer, and whatever else the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
@@ -53,11 +51,11 @@ TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbo
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       descriptor_(epoll_.get()),
       ranks_(remote.begin(), remote.end()),
-      peers_(identity.ranks) {
+      peers_(identity.ranks),
+      fresh_(identity.ranks) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (TcpPeer& other : neighbours) {
-    Edge& edge = edges_.emplace_back();
-    edge.rank = other.rank;
+    Edge& edge = edges_.emplace_back(other.rank, identity.ranks);
     edge.socket = std::move(other.control);
     if (remote.empty()) ranks_.push_back(edge.rank);
     epoll_event event = interest(EPOLLIN | EPOLLRDHUP, edges_.size() - 1);
@@ -89,10 +87,10 @@ void TcpControl::announce(const Descriptor& started) {
   const auto alike = [&](const Descriptor& old) { return old.priority == started.priority; };
   if (std::ranges::count_if(started_, alike) == kRemembered) started_.erase(std::ranges::find_if(started_, alike));
   started_.push_back(started);
-  if (std::exchange(curious_, false)) flood(Kind::status, identity_.rank, own_status());
+  if (std::exchange(curious_, false)) flood(Kind::status, identity_.rank, own_status()->bytes);
 }
 
-std::vector<std::byte> TcpControl::own_status() {
+TcpControl::Held TcpControl::own_status() {
   ControlStatus status{.version = ++version_, .completed = completed_, .started = started_};
   if (relays_) {
     status.started.clear();
@@ -102,25 +100,41 @@ std::vector<std::byte> TcpControl::own_status() {
       if (static_cast<std::size_t>(after) < kRelayed) status.started.push_back(started_[i]);
     }
   }
-  return encode(status);
+  return held(encode(status));
+}
+
+/// Ranks do the same, mostly: so what they say is kept once. Empty for what cannot be believed.
+TcpControl::Held TcpControl::held(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLately = 8;
+  for (const Held& said : lately_) {
+    if (std::ranges::equal(said->bytes, bytes)) return said;
+  }
+  std::optional<ControlStatus> status = decode_status(bytes);
+  if (!status || status->started.size() > kRemembered * kPriorities) return nullptr;
+  if (lately_.size() == kLately) lately_.erase(lately_.begin());
+  return lately_.emplace_back(
+      std::make_shared<const Said>(*std::move(status), std::vector<std::byte>(bytes.begin(), bytes.end())));
 }
 
 void TcpControl::inquire() {
-  const Clock::time_point now = Clock::now();
-  if (relays_ && now - epoch_began_ < kEpochPerRank * identity_.ranks) return;
   const auto open = [](const Edge& edge) { return !edge.socket || edge.asked; };
   if (std::ranges::all_of(edges_, open)) return;
+  if (relays_) {
+    begin_epoch(0, nullptr);
+    return;
+  }
   ++epoch_;
-  epoch_began_ = now;
   ask(nullptr);
-  flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
+  flood(Kind::status, identity_.rank, own_status()->bytes);  // who asks at the same time is not answered again
 }
 
 void TcpControl::ask(const Edge* except) {
   std::array<std::uint64_t, 1 + kPriorities> inquiry{epoch_};
   for (const Descriptor& started : started_) inquiry.at(1 + index_of(started.priority)) = started.sequence;
   for (Edge& edge : edges_) {
-    if (!edge.socket || &edge == except || std::exchange(edge.asked, true)) continue;
+    if (!edge.socket || &edge == except) continue;
+    if (relays_ ? edge.unanswered >= kMostUnanswered : std::exchange(edge.asked, true)) continue;
+    edge.unanswered += sizeof(inquiry);
     send(edge, Kind::inquire, identity_.rank, std::as_bytes(std::span(inquiry)));
   }
 }
@@ -141,8 +155,8 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
 }
 
 void TcpControl::leave() {
-  flood(Kind::leave, identity_.rank,
-        own_status());  // what we have completed: peers that still work on it must not miss us
+  // What we have completed goes along: peers that still work on it must not miss us.
+  flood(Kind::leave, identity_.rank, own_status()->bytes);
   const Clock::time_point deadline = Clock::now() + kLongestGoodbye;
   for (Edge& edge : edges_) {
     while (edge.socket && (!edge.outbox.empty() || !acknowledged(edge.socket.get())) && Clock::now() < deadline) {
@@ -162,8 +176,6 @@ void TcpControl::flood(Kind kind, std::uint32_t of, std::span<const std::byte> b
 
 void TcpControl::send(Edge& edge, Kind kind, std::uint32_t of, std::span<const std::byte> body) {
   if (!edge.socket) return;
-  // Whoever reads nothing, a stopped rank perhaps, will hear newer ones.
-  if (relays_ && kind == Kind::status && edge.outbox.size() > kLargestBody) return;
   const ControlPrefix prefix{
       .kind = kind, .token = identity_.frame_token(), .length = static_cast<std::uint32_t>(body.size()), .rank = of};
   const auto* head = reinterpret_cast<const std::byte*>(&prefix);
@@ -198,31 +210,40 @@ void TcpControl::write(Edge& edge) {
 
 PeerStatus TcpControl::status(std::uint32_t rank) const {
   const Peer& peer = peer_of(rank);
-  PeerStatus status{.state = peer.state, .started = {}, .completed = peer.completed, .known = peer.known};
-  for (const Descriptor& started : peer.started) status.started[index_of(started.priority)] = started;
+  PeerStatus status{.state = peer.state, .started = {}, .completed = {}, .known = peer.said != nullptr};
+  if (!peer.said) return status;
+  status.completed = peer.said->status.completed;
+  for (const Descriptor& started : peer.said->status.started) status.started[index_of(started.priority)] = started;
   return status;
 }
 
-std::string TcpControl::end_of(std::uint32_t peer) const { return peer_of(peer).end; }
+std::string TcpControl::end_of(std::uint32_t peer) const {
+  const auto end = ends_.find(peer);
+  return end == ends_.end() ? std::string() : end->second;
+}
 
 std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, Priority priority, std::uint64_t sequence) const {
-  const std::vector<Descriptor>& started = peer_of(peer).started;
+  const Held& said = peer_of(peer).said;
+  if (!said) return std::nullopt;
+  const std::vector<Descriptor>& started = said->status.started;
   const auto found = std::ranges::find_if(
       started, [&](const Descriptor& one) { return one.priority == priority && one.sequence == sequence; });
   return found == started.end() ? std::nullopt : std::optional(*found);
 }
 
 std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_t ordinal) const {
-  const std::vector<Descriptor>& started = peer_of(peer).started;
+  const Held& said = peer_of(peer).said;
+  if (!said) return std::nullopt;
+  const std::vector<Descriptor>& started = said->status.started;
   const auto found = std::ranges::find(started, ordinal, &Descriptor::ordinal);
   return found == started.end() ? std::nullopt : std::optional(*found);
 }
 
 std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t number) const {
-  const auto& posts = peer_of(peer).posts;
-  if (!posts) return std::nullopt;
-  const auto& [held, text] = (*posts)[post_slot(number)];
-  return held == number ? std::optional(text) : std::nullopt;
+  const auto posts = posts_.find(peer);
+  if (posts == posts_.end()) return std::nullopt;
+  const auto& [last, text] = posts->second[post_slot(number)];
+  return last == number ? std::optional(text) : std::nullopt;
 }
 
 void TcpControl::progress() {
@@ -234,10 +255,11 @@ void TcpControl::progress() {
     const std::uint64_t place = events[static_cast<std::size_t>(i)].data.u64;
     place == kMeeting ? meeting_->progress() : read(edges_[place]);
   }
-  reading_ = false;
   for (Edge& edge : edges_) {
     if (!edge.outbox.empty()) write(edge);
   }
+  tell();
+  reading_ = false;
 }
 
 void TcpControl::read(Edge& edge) {
@@ -277,13 +299,16 @@ bool TcpControl::take_messages(Edge& edge) {
 }
 
 bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body) {
+  edge.unanswered = 0;
   switch (prefix.kind) {
     case Kind::inquire:
       return take_inquiry(edge, body);
     case Kind::status:
-      return take_status(edge, prefix.rank, body, false);
+      return prefix.rank == edge.rank && take_status(edge, body, false);
+    case Kind::statuses:
+      return relays_ && take_statuses(edge, body);
     case Kind::leave:
-      return take_status(edge, prefix.rank, body, true);
+      return prefix.rank == edge.rank && take_status(edge, body, true);
     case Kind::post:
       return take_post(edge, prefix.rank, body);
     case Kind::abort: {
@@ -291,6 +316,7 @@ bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const s
       if (!abort) return false;
       if (aborted_) return true;
       aborted_ = std::move(abort);
+      ++news_;
       if (relays_ && !std::exchange(told_, true)) flood(Kind::abort, prefix.rank, body, &edge);
       return true;
     }
@@ -309,42 +335,43 @@ bool TcpControl::take_inquiry(Edge& edge, std::span<const std::byte> body) {
   std::array<std::uint64_t, 1 + kPriorities> inquiry{};
   if (body.size() != sizeof(inquiry)) return false;
   std::memcpy(inquiry.data(), body.data(), sizeof(inquiry));
-  if (!relays_ && edge.outbox.size() > kLargestBody) {
+  if (relays_) {
+    begin_epoch(inquiry.front(), &edge);
+    return true;
+  }
+  if (edge.outbox.size() > kLargestBody) {
     lose(edge, "was disconnected: it asks again and again and reads no answer");
     return true;
   }
   std::array<std::uint64_t, kPriorities> ours{};
   for (const Descriptor& started : started_) ours[index_of(started.priority)] = started.sequence;
   for (std::size_t i = 0; i < kPriorities; ++i) curious_ |= inquiry.at(1 + i) > ours[i];
-  if (!relays_ || inquiry.front() <= epoch_) {
-    send(edge, Kind::status, identity_.rank, own_status());
-    return true;
-  }
-  epoch_ = inquiry.front();
-  epoch_began_ = Clock::now();
-  flood(Kind::status, identity_.rank, own_status());
-  ask(&edge);
+  send(edge, Kind::status, identity_.rank, own_status()->bytes);
   return true;
 }
 
-bool TcpControl::take_status(Edge& edge, std::uint32_t of, std::span<const std::byte> body, bool last) {
-  std::optional<ControlStatus> status = decode_status(body);
-  if (!status || status->started.size() > kRemembered * kPriorities) return false;
-  Peer& peer = peers_[of];
-  if (of == edge.rank) edge.asked = false;
-  if (of == identity_.rank || peer.state != PeerStatus::State::alive) return true;
-  if (status->version > peer.version) {
-    peer.version = status->version;
-    peer.known = true;
-    peer.completed = status->completed;
-    peer.started = std::move(status->started);
-    if (relays_ && !last) flood(Kind::status, of, body, &edge);
+bool TcpControl::take_status(Edge& edge, std::span<const std::byte> body, bool last) {
+  const Held said = held(body);
+  if (!said) return false;
+  edge.asked = false;
+  if (peers_[edge.rank].state == PeerStatus::State::alive) {
+    hear(edge.rank, said, &edge);
+    if (last) part(edge.rank, &edge);
   }
-  if (!last) return true;
-  end(of, PeerStatus::State::left, "left the group");
-  if (relays_) flood(Kind::leave, of, body, &edge);
-  if (of == edge.rank) close(edge);
+  if (last) close(edge);
   return true;
+}
+
+void TcpControl::hear(std::uint32_t rank, const Held& said, Edge* from) {
+  Peer& peer = peers_[rank];
+  if (said->status.version < peer.version()) return;
+  if (said->status.version > peer.version()) {
+    peer.said = said;
+    ++news_;
+    for (Edge& edge : edges_) edge.news.insert(rank);
+    fresh_.insert(rank);
+  }
+  if (from != nullptr) from->news.erase(rank);
 }
 
 bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body) {
@@ -352,12 +379,10 @@ bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::by
   if (body.size() < sizeof(number) || body.size() > sizeof(number) + kLongestPost) return false;
   std::memcpy(&number, body.data(), sizeof(number));
   if (of == identity_.rank) return true;
-  Peer& peer = peers_[of];
-  if (!peer.posts) peer.posts = std::make_unique<Peer::Posts>();
-  auto& [held, text] = (*peer.posts)[post_slot(number)];
-  if (relays_ && number <= held) return true;
+  auto& [last, text] = posts_[of][post_slot(number)];
+  if (relays_ && number <= last) return true;
   const auto told = body.subspan(sizeof(number));
-  held = number;
+  last = number;
   text.assign(reinterpret_cast<const char*>(told.data()), told.size());
   if (relays_) flood(Kind::post, of, body, &edge);
   return true;
@@ -378,7 +403,8 @@ void TcpControl::close(Edge& edge) {
 
 void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {
   peers_[rank].state = state;
-  peers_[rank].end = std::move(how);
+  ends_[rank] = std::move(how);
+  ++news_;
 }
 
 }  // namespace syntony

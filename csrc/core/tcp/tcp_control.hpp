@@ -4,7 +4,9 @@
 //                                                it tells its neighbours, so all know it after some log n steps
 //
 //   inquire {epoch, last started} ->                                       asked only when something is late
-//                <- status {version; by priority: completed, last started}      again when the late one starts
+//                <- status {version; by priority: completed, last started}      again when the late one starts, but
+//                                                                               where ranks relay: they ask again
+//   statuses {epoch; status, the ranks it is of; ..} ->                    where ranks relay (tcp_relays.cpp)
 //   abort {kind, guilty ranks, sentence} ->                                the group has failed
 //   post {number, text} ->                                                 ranks meet again (regroup.hpp)
 //   leave {status} ->                                                      a goodbye: what follows is no death
@@ -27,6 +29,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +39,8 @@
 
 #include "core/control.hpp"
 #include "core/tcp/meeting/tcp_meeting.hpp"
+#include "core/tcp/rank_set.hpp"
+#include "core/tcp/tcp_message.hpp"
 
 namespace syntony {
 
@@ -69,6 +74,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives.
   [[nodiscard]] std::string end_of(std::uint32_t peer) const override;
+  [[nodiscard]] std::optional<std::uint64_t> news() const override { return news_; }
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
   void post(std::uint64_t number, std::string_view message) override;
@@ -83,28 +89,39 @@ class TcpControl final : public ControlPlane {
  private:
   using Kind = ControlPrefix::Kind;
   using Clock = std::chrono::steady_clock;
+  /// What a rank has said of its work, held once however many have said the same.
+  struct Said {
+    ControlStatus status;
+    std::vector<std::byte> bytes;  // as it travels
+  };
+  using Held = std::shared_ptr<const Said>;
   struct Edge {
-    std::uint32_t rank = 0;
+    Edge(std::uint32_t other, std::uint32_t ranks) : rank(other), news(ranks), gone(ranks) {}
+    std::uint32_t rank;
     UniqueFd socket;
     std::vector<std::byte> inbox;   // bytes of a message that is not complete
     std::vector<std::byte> outbox;  // bytes the kernel has not taken
     bool blocked = false;           // it takes no more for now
     bool asked = false;             // an inquiry is open
+    // Where ranks relay:
+    bool listens = false;        // it is told what is heard in this epoch
+    std::size_t unanswered = 0;  // bytes it was asked and told since it has last said anything
+    RankSet news;                // whose last status it may not know
+    RankSet gone;                // of whose goodbye it may not know
   };
   struct Peer {
+    Held said;  // empty: nothing yet
     PeerStatus::State state = PeerStatus::State::alive;
     bool reached = false;  // among ranks_
-    bool known = false;
-    std::uint64_t version = 0;  // of the last status heard
-    std::array<std::uint64_t, kPriorities> completed{};
-    std::vector<Descriptor> started;                                              // as of that, oldest first
-    using Posts = std::array<std::pair<std::uint64_t, std::string>, kPostSlots>;  // number, text
-    std::unique_ptr<Posts> posts;
-    std::string end;
+    [[nodiscard]] std::uint64_t version() const { return said ? said->status.version : 0; }
   };
+  /// A neighbour that says nothing, a stopped rank perhaps, is told no more than its kernel is sure to take: a
+  /// connection whose window stays shut counts as dead.
+  static constexpr std::size_t kMostUnanswered = 32U << 10U;
+  using Posts = std::array<std::pair<std::uint64_t, std::string>, kPostSlots>;  // number, text
 
   [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
-  [[nodiscard]] std::vector<std::byte> own_status();
+  [[nodiscard]] Held own_status();
   /// Tells all neighbours but one.
   void flood(Kind kind, std::uint32_t of, std::span<const std::byte> body, const Edge* except = nullptr);
   void send(Edge& edge, Kind kind, std::uint32_t of, std::span<const std::byte> body);
@@ -114,13 +131,25 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_messages(Edge& edge);
   [[nodiscard]] bool take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body);
   [[nodiscard]] bool take_inquiry(Edge& edge, std::span<const std::byte> body);
-  [[nodiscard]] bool take_status(Edge& edge, std::uint32_t of, std::span<const std::byte> body, bool last);
+  [[nodiscard]] bool take_status(Edge& edge, std::span<const std::byte> body, bool last);
   [[nodiscard]] bool take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
   void ask(const Edge* except);
   /// Its connection has ended; without a goodbye it is dead.
   void lose(Edge& edge, const std::string& how);
   void close(Edge& edge);
   void end(std::uint32_t rank, PeerStatus::State state, std::string how);
+  [[nodiscard]] Held held(std::span<const std::byte> bytes);
+  /// Of a rank, from a neighbour or, where that is null, from ourselves.
+  void hear(std::uint32_t rank, const Held& said, Edge* from);
+
+  // Where not every rank is a neighbour (tcp_relays.cpp).
+  void begin_epoch(std::uint64_t epoch, Edge* asker);
+  void renew();
+  void part(std::uint32_t rank, const Edge* from);
+  void tell();
+  void tell(Edge& edge);
+  void tell(Edge& edge, RankSet& whom, bool left);
+  [[nodiscard]] bool take_statuses(Edge& edge, std::span<const std::byte> body);
 
   GroupIdentity identity_;
   TcpMeeting* meeting_;
@@ -128,17 +157,22 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Edge> edges_;
-  std::vector<Peer> peers_;          // by rank, all of the group
-  bool relays_ = false;              // not every rank is a neighbour
-  bool reading_ = false;             // inside progress(): what is to be sent goes out together
-  std::vector<Descriptor> started_;  // the last kRemembered of each priority of this rank, oldest first
+  std::vector<Peer> peers_;                    // by rank, all of the group
+  std::map<std::uint32_t, Posts> posts_;       // of those that have posted
+  std::map<std::uint32_t, std::string> ends_;  // of those that have ended: how
+  std::vector<Held> lately_;                   // the last statuses heard, each once
+  bool relays_ = false;                        // not every rank is a neighbour
+  bool reading_ = false;                       // inside progress(): what is to be sent goes out together
+  std::vector<Descriptor> started_;            // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
   std::uint64_t version_ = 0;  // of our last status
   std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not
+  RankSet fresh_;              // who has answered in it
   Clock::time_point epoch_began_;
   bool curious_ = false;          // somebody waits for what we start next
   std::optional<Abort> aborted_;  // told by us or by a peer, the first
   bool told_ = false;             // it, to all neighbours
+  std::uint64_t news_ = 0;
 };
 
 }  // namespace syntony

@@ -22,7 +22,8 @@ namespace syntony {
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
-inline constexpr std::uint16_t kWireVersion = 6;  // 5: either rank of a pair dials; 6: control messages are relayed
+/// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one.
+inline constexpr std::uint16_t kWireVersion = 7;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -89,7 +90,7 @@ template <typename Message>
 }
 
 struct ControlPrefix {
-  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5, dead = 6 };
+  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5, dead = 6, statuses = 7 };
   static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
   std::uint32_t magic = kMagic;
   Kind kind = Kind::inquire;
@@ -99,5 +100,14 @@ struct ControlPrefix {
 };
 static_assert(sizeof(ControlPrefix) == 24);
 inline constexpr std::uint32_t kLargestBody = 64 * 1024;
+
+/// What ranks have said alike, in the body of `statuses`, after the epoch: a status, then a set of ranks, a bit each.
+struct StatusGroup {
+  std::uint32_t bytes = 0;       // of the status
+  std::uint32_t first_word = 0;  // the set begins with rank 64 * first_word
+  std::uint32_t words = 0;
+  std::uint32_t left = 0;  // 1: and they have left since
+};
+static_assert(sizeof(StatusGroup) == 16);
 
 }  // namespace syntony

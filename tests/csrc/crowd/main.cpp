@@ -4,8 +4,8 @@
 //
 //      crowd RANKS PROCESSES
 //
-//      shared memory: barrier, blobs      process 0: ranks 0, 1, 2, ..     one progress engine
-//                                         process 1: ranks k, k+1, ..      one progress engine
+//      shared memory: barrier, blobs      process 0: ranks 0, 1, 2, ..     a progress engine each, as in life
+//                                         process 1: ranks k, k+1, ..      likewise
 //                                         process P: the last rank, alone: it is killed
 //
 // They form a group, sum a number, start another sum; then the last rank is killed. Says how long each took, at the
@@ -35,6 +35,7 @@
 #include "core/error.hpp"
 #include "core/group/communicator.hpp"
 #include "core/process/host.hpp"
+#include "core/program/algorithms/algorithms.hpp"
 #include "core/progress/progress_engine.hpp"
 #include "require.hpp"
 
@@ -77,6 +78,7 @@ class Shared {
   }
   void meet() { pthread_barrier_wait(&ranks_meet_); }
   void processes_meet() { pthread_barrier_wait(&processes_meet_); }
+  void survivors_meet() { pthread_barrier_wait(&survivors_meet_); }
 
   std::atomic<std::int64_t> killed{0};
   std::atomic<std::int64_t> last_heard{0};  // of the survivors
@@ -102,6 +104,7 @@ class Shared {
     pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&ranks_meet_, &shared, ranks);
     pthread_barrier_init(&processes_meet_, &shared, processes);
+    pthread_barrier_init(&survivors_meet_, &shared, processes - 1);
   }
 
   std::uint32_t ranks_;
@@ -109,7 +112,7 @@ class Shared {
   std::size_t bytes_;
   Place* places_;
   std::atomic<std::uint64_t> filled_{0};
-  pthread_barrier_t ranks_meet_{}, processes_meet_{};
+  pthread_barrier_t ranks_meet_{}, processes_meet_{}, survivors_meet_{};
 };
 
 class CrowdBootstrap final : public syntony::Bootstrap {
@@ -148,6 +151,14 @@ struct One {
   std::shared_ptr<Work> work;
 };
 
+constexpr const char* kSum = "the crowd's";
+
+/// What `auto` takes for few bytes. Built once a process, as each rank of a real group does it for itself alone.
+std::shared_ptr<const syntony::Program> program_of(std::uint32_t ranks) {
+  return std::make_shared<const syntony::Program>(
+      syntony::build("recursive_doubling", Collective::all_reduce, ranks, 0, {}, {}));
+}
+
 Call sum(std::int64_t& data) {
   Call call;
   call.collective = Collective::all_reduce;
@@ -155,6 +166,7 @@ Call sum(std::int64_t& data) {
   auto* place = reinterpret_cast<std::byte*>(&data);
   call.blocks = {Block{.input = place, .output = place, .elements = 1}};
   call.options.async = true;
+  call.options.algorithm = kSum;
   return call;
 }
 
@@ -169,7 +181,6 @@ double seconds(std::int64_t microseconds) { return static_cast<double>(microseco
 void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t size) {
   const bool tells = first == 0;
   const std::uint32_t doomed = size - 1;
-  const auto engine = std::make_shared<ProgressEngine>();
   std::vector<One> ranks(last - first);
   const std::size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
   shared.processes_meet();
@@ -178,15 +189,21 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
   for (std::uint32_t rank = first; rank < last; ++rank) {
     threads.emplace_back([&, rank] {
       CrowdBootstrap bootstrap(shared, rank, size);
+      const auto engine = std::make_shared<ProgressEngine>();
+      engine->shared_with(1000);
       ranks[rank - first].group = std::make_unique<Communicator>(engine, bootstrap);
     });
   }
   for (std::thread& thread : threads) thread.join();
   shared.processes_meet();
   if (tells) std::printf("formed in %.3f s\n", seconds(now() - begin));
+  std::fflush(stdout);
   const auto used = [&] { return (mallinfo2().uordblks + mallinfo2().hblkhd - before) / ranks.size(); };
   const std::size_t formed = used();
   if (tells) std::printf("a rank holds %zu bytes (%zu per peer)\n", formed, formed / size);
+  const std::shared_ptr<const syntony::Program> program = program_of(size);
+  for (One& one : ranks) one.group->add_program(kSum, program);
+  shared.processes_meet();
   const std::int64_t called = now();
   for (One& one : ranks) {
     one.data = one.group->rank();
@@ -206,9 +223,15 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
     shared.killed = now();
     std::raise(SIGKILL);
   }
-  for (One& one : ranks) one.work = one.group->run(sum(one.data));
   for (One& one : ranks) {
     try {
+      one.work = one.group->run(sum(one.data));
+    } catch (const Error&) {  // it has heard already, and says it again
+    }
+  }
+  for (One& one : ranks) {
+    try {
+      if (one.group->error()) std::rethrow_exception(one.group->error());
       one.work->wait();
       require(false, "a sum without the rank that died");
     } catch (const Error& error) {
@@ -217,6 +240,7 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
     }
   }
   Shared::raise(shared.last_heard, now());
+  shared.survivors_meet();
   std::fflush(stdout);
   std::_Exit(0);  // saying goodbye is another test's
 }

@@ -56,7 +56,7 @@ void mesh_of_some(std::uint64_t) {
     TcpListener listener = rank.publish();
     const std::vector<std::uint32_t> remote{rank.rank < 2 ? 3U : 1U, rank.rank < 2 ? 2U : 0U};
     const auto peers = rank.connect(std::move(listener), remote);
-    require(peers.size() == 2 && peers[0].rank == remote[0] && peers[1].rank == remote[1], "the two remote ranks");
+    require(peers.size() == 2 && peers[0].rank == remote[1] && peers[1].rank == remote[0], "the two remote ranks");
     require(peers[0].control && peers[1].control, "connected");
     rank.meet();
   });

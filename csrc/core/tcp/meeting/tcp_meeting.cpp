@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <numeric>
 
 #include "core/tcp/meeting/tcp_handshake.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
@@ -16,7 +17,7 @@ namespace {
 /// Times that progress() looks again where there was more than it takes at once: a flood of strangers ends nowhere.
 constexpr int kMostLooks = 4;
 
-TcpEndpoints endpoints_of(std::uint32_t rank, const std::string& published) {
+TcpEndpoints endpoints_of(std::uint32_t rank, std::string_view published) {
   try {
     return TcpEndpoints::parse(published);
   } catch (const Error& error) {
@@ -26,7 +27,7 @@ TcpEndpoints endpoints_of(std::uint32_t rank, const std::string& published) {
 }
 
 /// Where they can be dialed from `ours`. Throws Error(system) where nowhere.
-TcpEndpoints dialable(std::uint32_t rank, const std::string& published, const TcpEndpoints& ours) {
+TcpEndpoints dialable(std::uint32_t rank, std::string_view published, const TcpEndpoints& ours) {
   TcpEndpoints theirs = endpoints_of(rank, published);
   if (!theirs.reachable_from(ours).empty()) return theirs;
   throw Error(Error::Kind::system,
@@ -47,11 +48,12 @@ TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const Gr
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
+  begins_.assign(std::size_t{identity.ranks} + 1, 0);
+  for (const std::uint32_t rank : others) begins_[rank + 1] = static_cast<std::uint32_t>(published[rank].size());
+  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+  published_.resize(begins_.back());
   for (const std::uint32_t rank : others) {
-    const TcpEndpoints theirs = endpoints_of(rank, published[rank]);
-    const std::uint32_t flows = options.flows > 0 ? options.flows : listener_.endpoints().flows_with(theirs);
-    pairs_.push_back({.rank = rank, .flows = static_cast<std::uint16_t>(flows)});
-    published_.push_back(published[rank]);
+    std::ranges::copy(published[rank], published_.begin() + static_cast<std::ptrdiff_t>(begins_[rank]));
   }
 }
 
@@ -62,13 +64,11 @@ TcpMeeting::~TcpMeeting() = default;
 std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> neighbours) {
   const Clock::time_point deadline = Clock::now() + timeout_;
   forming_ = true;
-  for (std::size_t place = 0; place < pairs_.size(); ++place) {
-    Pair& pair = pairs_[place];
-    if (std::ranges::find(neighbours, pair.rank) == neighbours.end()) continue;
-    pair.neighbour = true;
-    if (pair.rank > identity_.rank) continue;
-    const TcpEndpoints theirs = dialable(pair.rank, published_[place], listener_.endpoints());
-    plan_dial(pair.rank, kControlFlow, theirs, Clock::time_point::max());
+  for (const std::uint32_t rank : neighbours) {
+    if (!expects(rank)) continue;
+    pair_of(rank).neighbour = true;
+    if (rank > identity_.rank) continue;
+    plan_dial(rank, kControlFlow, dialable(rank, published(rank), listener_.endpoints()), Clock::time_point::max());
   }
   for (Dial& dial : dials_) attempt(dial);
   const auto throw_failure = [this] {
@@ -97,7 +97,7 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   forming_ = false;
   std::vector<TcpPeer> peers;
   std::vector<TcpArrival> early;  // data of ranks that are faster than we
-  for (const Pair& pair : pairs_) {
+  for (const auto& [_, pair] : pairs_) {
     if (pair.neighbour) peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
   }
   for (TcpArrival& arrival : std::exchange(arrivals_, {})) {
@@ -114,18 +114,26 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   return peers;
 }
 
-const TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) const {
-  return *std::ranges::find(pairs_, rank, &Pair::rank);
+std::string_view TcpMeeting::published(std::uint32_t rank) const {
+  return std::string_view(published_).substr(begins_[rank], begins_[rank + 1] - begins_[rank]);
 }
 
-TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) { return *std::ranges::find(pairs_, rank, &Pair::rank); }
-
-bool TcpMeeting::expects(std::uint32_t rank) const {
-  return std::ranges::find(pairs_, rank, &Pair::rank) != pairs_.end();
+/// Among thousands, a rank has to do with few.
+TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) {
+  const auto [entry, fresh] = pairs_.try_emplace(rank);
+  Pair& pair = entry->second;
+  if (!fresh) return pair;
+  pair.rank = rank;
+  const TcpEndpoints& ours = listener_.endpoints();
+  const std::size_t flows = options_.flows > 0 ? options_.flows : ours.flows_with(endpoints_of(rank, published(rank)));
+  pair.flows = static_cast<std::uint16_t>(flows);
+  return pair;
 }
+
+bool TcpMeeting::expects(std::uint32_t rank) const { return rank < identity_.ranks && !published(rank).empty(); }
 
 bool TcpMeeting::complete() const {
-  return std::ranges::all_of(pairs_, [](const Pair& pair) { return pair.control || !pair.neighbour; });
+  return std::ranges::all_of(pairs_, [](const auto& one) { return one.second.control || !one.second.neighbour; });
 }
 
 /// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
@@ -144,7 +152,7 @@ void TcpMeeting::require_alive(const TcpArrival& control) const {
 /// "rank 3 at 10.0.0.3:4000, rank 4"; their ranks are added to `ranks`.
 std::string TcpMeeting::missing(std::vector<int>& ranks) const {
   std::string sentence;
-  for (const Pair& pair : pairs_) {
+  for (const auto& [_, pair] : pairs_) {
     if (pair.control || !pair.neighbour) continue;
     ranks.push_back(static_cast<int>(pair.rank));
     sentence += (sentence.empty() ? "rank " : ", rank ") + std::to_string(pair.rank);
@@ -176,8 +184,7 @@ Error TcpMeeting::disagreement(std::uint32_t rank, std::uint32_t theirs, std::si
 void TcpMeeting::call(std::uint32_t rank) {
   Pair& pair = pair_of(rank);
   if (pair.link != Link::none) return;
-  const std::string& published = published_[static_cast<std::size_t>(&pair - pairs_.data())];
-  const TcpEndpoints theirs = dialable(rank, published, listener_.endpoints());
+  const TcpEndpoints theirs = dialable(rank, published(rank), listener_.endpoints());
   pair.link = Link::ours;
   const std::size_t first = dials_.size();
   for (std::uint16_t flow = 0; flow < pair.flows; ++flow) plan_dial(rank, flow, theirs, Clock::now() + timeout_);

@@ -45,9 +45,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -78,7 +80,7 @@ class TcpMeeting {
  public:
   /// Between this rank and `others` of the group, which must do the same at the same time.
   /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `others` are not read.
-  /// Throws Error(system) for an entry that is not understood.
+  /// An entry that is not understood is an Error(system) of whoever needs it first.
   TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
              std::span<const std::string> published, std::span<const std::uint32_t> others,
              std::chrono::milliseconds timeout);
@@ -87,13 +89,13 @@ class TcpMeeting {
   TcpMeeting& operator=(const TcpMeeting&) = delete;
 
   /// Waits for the control sockets of `neighbours` (some of `others`, which count this rank among theirs), and returns
-  /// them in the order of `others`. Throws Error naming the ranks: `system` when one has no address or cannot be
+  /// them in the order of their ranks. Throws Error naming the ranks: `system` when one has no address or cannot be
   /// reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ or two processes claim
   /// to be the same rank, `timeout` for those that did not come.
   [[nodiscard]] std::vector<TcpPeer> connect_control(std::span<const std::uint32_t> neighbours);
 
   /// Data sockets of a pair.
-  [[nodiscard]] std::size_t flows_with(std::uint32_t rank) const { return pair_of(rank).flows; }
+  [[nodiscard]] std::size_t flows_with(std::uint32_t rank) { return pair_of(rank).flows; }
   /// Begins to make the data sockets to a rank, unless somebody has begun already. Throws Error(system) for a rank that
   /// published no address.
   void call(std::uint32_t rank);
@@ -127,7 +129,7 @@ class TcpMeeting {
   };
 
   // The meeting (tcp_meeting.cpp).
-  [[nodiscard]] const Pair& pair_of(std::uint32_t rank) const;
+  [[nodiscard]] std::string_view published(std::uint32_t rank) const;
   [[nodiscard]] Pair& pair_of(std::uint32_t rank);
   [[nodiscard]] bool expects(std::uint32_t rank) const;
   [[nodiscard]] bool complete() const;
@@ -168,11 +170,12 @@ class TcpMeeting {
   TcpListener listener_;
   TcpOptions options_;
   GroupIdentity identity_;
-  std::vector<std::string> published_;  // by pair
+  std::string published_;              // what the others have, one after the other
+  std::vector<std::uint32_t> begins_;  // by rank, and the end: where; nothing of ranks that are not among the others
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
-  bool forming_ = false;     // inside connect_control()
-  std::vector<Pair> pairs_;  // in the order of `others`
+  bool forming_ = false;                 // inside connect_control()
+  std::map<std::uint32_t, Pair> pairs_;  // by rank, those that are neighbours or have had to do with this one
   std::vector<Guest> guests_;
   std::vector<Dial> dials_;
   std::vector<TcpArrival> arrivals_;

@@ -25,5 +25,6 @@ def test_forty_ranks_form_a_group_and_name_the_dead() -> None:
 
 @pytest.mark.sweep
 @pytest.mark.alone
-def test_a_hundred_ranks_form_a_group_and_name_the_dead() -> None:
-    assert "all survivors have named the dead rank" in crowd(128, 2)
+@pytest.mark.parametrize("ranks", [128, 512])
+def test_hundreds_of_ranks_form_a_group_and_name_the_dead(ranks: int) -> None:
+    assert "all survivors have named the dead rank" in crowd(ranks, 2)

@@ -1,0 +1,160 @@
+// The control plane where ranks relay: what each says of its work reaches all in few messages, however many they are.
+//
+//      inquire                statuses
+//      0 ---> 1 ---> 3        0 <=== 1 <=== 3       An epoch's inquiry goes along all connections. From whom a rank
+//      |      |      |        ^                     hears it first is the one that it answers, so that those who have
+//      v      v      v        v                     answered make a tree; along its edges, in both directions, every
+//      2 ---> 4 ---> 5        2 <=== 4    5 ..      rank passes on what is new to it, once, and all that it has heard
+//                                                   since it last did in one message.
+//
+// A rank that is stopped passes no inquiry on, so nobody hangs below it in the tree; should one stop afterwards, the
+// next epoch's tree goes round it. Most ranks say the same, word for word: a status travels with the set of those that
+// say it. So an epoch costs a rank a message for each neighbour and some more, of some hundred bytes, in the place of
+// the n it would take if each rank's word travelled alone.
+//
+// What starts meanwhile is told in the next epoch: who waits for it asks again.
+//
+// Should several begin an epoch at the same time, the greatest of its numbers counts, in which the lowest digits are
+// the rank that has asked.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/tcp/tcp_control.hpp"
+
+namespace syntony {
+namespace {
+
+/// Every rank answers in an epoch: with many ranks, there are few. The lowest of those that wait begins, and those who
+/// hear of it before it is their turn do not: so there is one tree at a time, mostly.
+constexpr std::chrono::microseconds kEpochPerRank{500};
+constexpr unsigned kRankDigits = 20;     // of an epoch
+constexpr unsigned kVersionDigits = 20;  // of statuses in an epoch: versions are alike at ranks that have said one
+
+template <typename Value>
+void put(std::vector<std::byte>& bytes, const Value* values, std::size_t count) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(values);
+  bytes.insert(bytes.end(), begin, begin + count * sizeof(Value));
+}
+
+template <typename Value>
+bool take_from(std::span<const std::byte>& bytes, Value& value) {
+  if (bytes.size() < sizeof(value)) return false;
+  std::memcpy(&value, bytes.data(), sizeof(value));
+  bytes = bytes.subspan(sizeof(value));
+  return true;
+}
+
+}  // namespace
+
+/// Of an `asker`, or, where that is null, a new one of our own, if it is time.
+void TcpControl::begin_epoch(std::uint64_t epoch, Edge* asker) {
+  const Clock::time_point now = Clock::now();
+  if (asker == nullptr) {
+    if (now - epoch_began_ < kEpochPerRank * (identity_.ranks + identity_.rank)) return;
+    epoch = ((epoch_ >> kRankDigits) + 1) << kRankDigits | identity_.rank;
+  }
+  if (epoch <= epoch_) return;
+  const bool another = epoch >> kRankDigits != epoch_ >> kRankDigits;
+  epoch_ = epoch;
+  epoch_began_ = now;
+  if (another) fresh_.clear();
+  for (Edge& edge : edges_) {
+    edge.listens = &edge == asker;
+    edge.news = fresh_;
+  }
+  if (another) renew();
+  ask(asker);
+  if (!reading_) tell();
+}
+
+/// What we say of ourselves now.
+void TcpControl::renew() {
+  const std::uint64_t first = (epoch_ >> kRankDigits) << kVersionDigits;
+  version_ = std::max(version_, first > 0 ? first - 1 : 0);
+  hear(identity_.rank, own_status(), nullptr);
+}
+
+/// It has said goodbye.
+void TcpControl::part(std::uint32_t rank, const Edge* from) {
+  end(rank, PeerStatus::State::left, "left the group");
+  for (Edge& edge : edges_) {
+    if (&edge != from) edge.gone.insert(rank);
+  }
+}
+
+void TcpControl::tell() {
+  if (!relays_) return;
+  for (Edge& edge : edges_) tell(edge);
+}
+
+void TcpControl::tell(Edge& edge) {
+  if (!edge.socket || edge.blocked) return;
+  if (edge.listens && edge.unanswered < kMostUnanswered && !edge.news.empty()) tell(edge, edge.news, false);
+  if (!edge.gone.empty()) tell(edge, edge.gone, true);
+}
+
+void TcpControl::tell(Edge& edge, RankSet& whom, bool left) {
+  std::vector<std::pair<Held, RankSet>> said;
+  whom.each([&](std::uint32_t rank) {
+    const Peer& peer = peers_[rank];
+    auto alike = std::ranges::find(said, peer.said, [](const auto& group) { return group.first; });
+    if (alike == said.end()) alike = said.insert(said.end(), {peer.said, RankSet(identity_.ranks)});
+    alike->second.insert(rank);
+  });
+  whom.clear();
+  std::vector<std::byte> body;
+  for (const auto& [status, ranks] : said) {
+    const std::span<const std::uint64_t> words = ranks.words();
+    const auto some = [](std::uint64_t word) { return word != 0; };
+    const auto first = static_cast<std::size_t>(std::ranges::find_if(words, some) - words.begin());
+    std::size_t last = words.size();
+    while (words[last - 1] == 0) --last;
+    const StatusGroup group{.bytes = static_cast<std::uint32_t>(status->bytes.size()),
+                            .first_word = static_cast<std::uint32_t>(first),
+                            .words = static_cast<std::uint32_t>(last - first),
+                            .left = left ? 1U : 0U};
+    if (body.empty()) put(body, &epoch_, 1);
+    put(body, &group, 1);
+    put(body, status->bytes.data(), status->bytes.size());
+    put(body, &words[first], last - first);
+    if (body.size() < kLargestBody / 2 && &status != &said.back().first) continue;
+    edge.unanswered += body.size();
+    send(edge, Kind::statuses, identity_.rank, body);
+    body.clear();
+  }
+  if (!edge.outbox.empty()) write(edge);
+}
+
+bool TcpControl::take_statuses(Edge& edge, std::span<const std::byte> body) {
+  std::uint64_t epoch = 0;
+  if (!take_from(body, epoch)) return false;
+  while (!body.empty()) {
+    StatusGroup group;
+    if (!take_from(body, group) || group.bytes > body.size()) return false;
+    const Held said = held(body.first(group.bytes));
+    if (!said) return false;
+    body = body.subspan(group.bytes);
+    RankSet ranks(identity_.ranks);
+    const std::size_t room = ranks.words().size();
+    if (group.first_word > room || group.words > room - group.first_word) return false;
+    for (std::uint64_t& word : ranks.words().subspan(group.first_word, group.words)) {
+      if (!take_from(body, word)) return false;
+    }
+    bool there = true;
+    ranks.each([&](std::uint32_t rank) {
+      if (rank >= identity_.ranks) {
+        there = false;
+      } else if (rank != identity_.rank && peers_[rank].state == PeerStatus::State::alive) {
+        hear(rank, said, &edge);
+        if (group.left != 0) part(rank, &edge);
+      }
+    });
+    if (!there) return false;
+  }
+  if (epoch == epoch_) edge.listens = true;
+  return true;
+}
+
+}  // namespace syntony
