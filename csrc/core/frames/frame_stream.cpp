@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/frames/frame_link.hpp"
 
 namespace syntony {
 
-void SlotRing::grow(Slot& slot, std::size_t bytes) const {
+void SlotRing::grow(Slot& slot, std::size_t bytes) {
   constexpr std::size_t kLeast = 256;
   const std::size_t room = std::max(std::min(std::bit_ceil(std::max(bytes, kLeast)), most_), bytes);
-  slot.memory.reset(static_cast<std::byte*>(::operator new[](room, std::align_val_t{kAlignment})));
+  Memory larger(static_cast<std::byte*>(::operator new[](room, std::align_val_t{kAlignment})));
+  if (slot.memory) outgrown_.push_back(std::exchange(slot.memory, nullptr));
+  slot.memory = std::move(larger);
   slot.bytes = room;
 }
 

@@ -51,13 +51,16 @@ class SlotRing {
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
   };
+  using Memory = std::unique_ptr<std::byte[], Free>;
   struct Slot {
-    std::unique_ptr<std::byte[], Free> memory;
+    Memory memory;
     std::size_t bytes = 0;
   };
-  void grow(Slot& slot, std::size_t bytes) const;
+  void grow(Slot& slot, std::size_t bytes);
 
   std::vector<Slot> slots_;
+  /// All together less than what took their place. A peer may grant a slot, by mistake or not, that a wire still reads.
+  std::vector<Memory> outgrown_;
   std::size_t most_;
 };
 

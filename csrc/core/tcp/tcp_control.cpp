@@ -155,6 +155,10 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
 }
 
 void TcpControl::leave() {
+  // The goodbyes of others first, also to who takes no more for now: after ours it hears nothing from us.
+  for (Edge& edge : edges_) {
+    if (relays_ && edge.socket && !edge.gone.empty()) tell(edge, edge.gone, true);
+  }
   // What we have completed goes along: peers that still work on it must not miss us.
   flood(Kind::leave, identity_.rank, own_status()->bytes);
   const Clock::time_point deadline = Clock::now() + kLongestGoodbye;
@@ -365,7 +369,7 @@ bool TcpControl::take_status(Edge& edge, std::span<const std::byte> body, bool l
 void TcpControl::hear(std::uint32_t rank, const Held& said, Edge* from) {
   Peer& peer = peers_[rank];
   if (said->status.version < peer.version()) return;
-  if (said->status.version > peer.version()) {
+  if (!peer.said || said->status.version > peer.version()) {
     peer.said = said;
     ++news_;
     for (Edge& edge : edges_) edge.news.insert(rank);

@@ -1,4 +1,5 @@
-// Control messages as a peer may send them. What should come of them is told by a plain walk over the whole input.
+// Control messages as a peer may send them. What should come of them is told by a plain walk over the whole input;
+// where ranks relay, by a third rank, which hears from the one in between what that has believed.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -20,12 +22,23 @@ namespace {
 using Kind = ControlPrefix::Kind;
 using State = PeerStatus::State;
 constexpr GroupIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
+constexpr std::uint32_t kMany = 20;  // ranks of a group that relays
+constexpr std::uint64_t kEpoch = (std::uint64_t{1} << 20U) | 1U;
 
 void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) {
   append(bytes,
          ControlPrefix{
              .kind = kind, .token = kSelf.frame_token(), .length = static_cast<std::uint32_t>(body.size()), .rank = 1});
   bytes.insert(bytes.end(), body.begin(), body.end());
+}
+
+/// Ranks that have said alike, and whether they have left.
+void add_group(Bytes& body, const ControlStatus& status, std::uint64_t ranks, std::uint32_t left) {
+  const std::vector<std::byte> said = encode(status);
+  append(body,
+         StatusGroup{.bytes = static_cast<std::uint32_t>(said.size()), .first_word = 0, .words = 1, .left = left});
+  body.insert(body.end(), said.begin(), said.end());
+  append(body, ranks);
 }
 
 Bytes post(std::uint64_t number, std::string_view text) {
@@ -44,7 +57,7 @@ std::vector<Bytes> control_seeds() {
   const Abort abort{Error::Kind::dead, {1, 3}, "rank 3 \xc3\xa9tait \xf0\x9f\x92\xa5 died during all_reduce #17"};
   const std::array<std::uint64_t, 4> question{3, 0, 17, 0};
   const auto inquiry = std::as_bytes(std::span(question));
-  std::vector<Bytes> seeds(5);
+  std::vector<Bytes> seeds(6);
   add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[1], Kind::status, encode(status));
@@ -54,6 +67,15 @@ std::vector<Bytes> control_seeds() {
   add_message(seeds[3], Kind::leave, encode(status));
   add_message(seeds[4], Kind::post, post(post_number(2, 1), "the ranks 0, 1 go on"));
   add_message(seeds[4], Kind::post, post(post_number(3, 1), ""));
+  Bytes statuses;
+  append(statuses, kEpoch);
+  add_group(statuses, status, 0x42, 0);
+  add_group(statuses, ControlStatus{.version = 9, .completed = {}, .started = {}}, 0x7ff00, 1);
+  const std::array<std::uint64_t, 4> begin{kEpoch, 0, 17, 0};
+  const std::string_view how = "closed its connection without a goodbye";
+  add_message(seeds[5], Kind::inquire, std::as_bytes(std::span(begin)));
+  add_message(seeds[5], Kind::statuses, statuses);
+  add_message(seeds[5], Kind::dead, std::as_bytes(std::span(how)));
   return seeds;
 }
 
@@ -61,7 +83,6 @@ struct Expected {
   State state = State::alive;
   bool aborted = false;
   bool known = false;
-  std::uint64_t version = 0;
   bool whole = true;
   std::map<std::size_t, std::pair<std::uint64_t, std::string>> posts;  // by slot
 };
@@ -101,12 +122,6 @@ Expected read(std::span<const std::byte> input) {
     expected.state = State::dead;
     return expected;
   };
-  const auto hear = [&](std::span<const std::byte> body) {
-    std::uint64_t version = 0;
-    std::memcpy(&version, body.data(), sizeof(version));
-    expected.known |= version > expected.version;
-    expected.version = std::max(expected.version, version);
-  };
   while (input.size() >= sizeof(ControlPrefix)) {
     ControlPrefix prefix;
     std::memcpy(&prefix, input.data(), sizeof(prefix));
@@ -117,7 +132,7 @@ Expected read(std::span<const std::byte> input) {
     if (input.size() - sizeof(prefix) < prefix.length) break;
     const auto body = input.subspan(sizeof(prefix), prefix.length);
     if (prefix.kind == Kind::leave && right_status(body)) {
-      hear(body);
+      expected.known = true;
       expected.state = State::left;
       return expected;
     }
@@ -126,7 +141,7 @@ Expected read(std::span<const std::byte> input) {
         (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;
-    if (prefix.kind == Kind::status) hear(body);
+    expected.known |= prefix.kind == Kind::status;
     if (prefix.kind == Kind::post) remember(expected, body);
     input = input.subspan(sizeof(prefix) + prefix.length);
   }
@@ -134,22 +149,64 @@ Expected read(std::span<const std::byte> input) {
   return expected;
 }
 
-bool take_messages(std::span<const std::byte> input) {
-  const Expected expected = read(input);
+std::pair<UniqueFd, UniqueFd> wire() {
   std::array<int, 2> ends{};
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0, "no socket pair");
-  const UniqueFd peer(ends[1]);
-  std::vector<TcpPeer> peers(1);
-  peers[0].rank = 1;
-  peers[0].endpoint = "the fuzzer";
-  peers[0].control = UniqueFd(ends[0]);
-  TcpControl control(kSelf, peers);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+TcpPeer at(std::uint32_t rank, UniqueFd wire) {
+  return {.rank = rank, .endpoint = "the fuzzer", .control = std::move(wire), .flows = {}};
+}
+
+template <typename Then>
+void say(const UniqueFd& wire, std::span<const std::byte> input, const Then& then) {
   const std::size_t half = input.size() / 2;
   for (const std::span<const std::byte> piece : {input.first(half), input.subspan(half)}) {
     if (piece.empty()) continue;
-    (void)!::send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
-    control.progress();
+    (void)!::send(wire.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    then();
   }
+}
+
+/// Rank 1 says it to rank 0, which passes on to rank 2 what it believes. True when it has believed all.
+bool pass_on(std::span<const std::byte> input) {
+  const auto member = [](std::uint32_t rank, std::span<TcpPeer> neighbours) {
+    std::vector<std::uint32_t> others(kMany);
+    std::iota(others.begin(), others.end(), 0U);
+    others.erase(others.begin() + rank);
+    const GroupIdentity identity{.token = kSelf.token, .group = kSelf.group, .rank = rank, .ranks = kMany};
+    return TcpControl(identity, neighbours, nullptr, others);
+  };
+  auto [stranger, ear] = wire();
+  auto [between, last] = wire();
+  std::array<TcpPeer, 2> near{at(1, std::move(ear)), at(2, std::move(between))};
+  std::array<TcpPeer, 1> far{at(0, std::move(last))};
+  TcpControl relay = member(0, near);
+  TcpControl third = member(2, far);
+  say(stranger, input, [&] {
+    for (int turn = 0; turn < 4; ++turn) {
+      relay.progress();
+      third.progress();
+    }
+  });
+  require(third.status(0).state == State::alive, "what a rank passes on is not believed");
+  require(third.aborted().has_value() == relay.aborted().has_value(), "an abort was not passed on, or made up");
+  for (std::uint32_t rank = 1; rank < kMany; ++rank) {
+    if (rank == 2) continue;
+    require(third.status(rank).state == relay.status(rank).state, "an end was not passed on, or made up");
+    require(!third.status(rank).known || relay.status(rank).known, "a status was made up");
+  }
+  return relay.end_of(1).find("cannot be believed") == std::string::npos;
+}
+
+bool take_messages(std::span<const std::byte> input) {
+  const Expected expected = read(input);
+  const bool relayed = pass_on(input);
+  auto [peer, ear] = wire();
+  std::array<TcpPeer, 1> peers{at(1, std::move(ear))};
+  TcpControl control(kSelf, peers);
+  say(peer, input, [&] { control.progress(); });
   const PeerStatus status = control.status(1);
   require(status.state == expected.state, "the peer's state is not what it said");
   require(control.aborted().has_value() == expected.aborted, "an abort was missed, or made up");
@@ -164,7 +221,7 @@ bool take_messages(std::span<const std::byte> input) {
     require(abort->ranks.size() <= 4096, "more ranks than there can be");
     require(legible(abort->sentence) == abort->sentence, "a sentence that cannot be shown");
   }
-  return expected.state != State::dead && expected.whole;
+  return relayed || (expected.state != State::dead && expected.whole);
 }
 
 void end_of_messages() {}
