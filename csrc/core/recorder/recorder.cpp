@@ -68,27 +68,18 @@ class alignas(64) Recorder::Slot {
 };
 
 Recorder::Recorder(Identity identity, std::size_t entries)
-    : identity_(std::move(identity)),
-      entries_(entries),
-      pages_(std::make_unique<std::atomic<Slot*>[]>((entries + kPage - 1) / kPage)),
-      sent_(identity_.members.size()),
-      names_{""} {}
+    : identity_(std::move(identity)), entries_(entries), sent_(identity_.members.size()), names_{""} {}
 
-Recorder::~Recorder() {
-  for (std::size_t first = 0; first < entries_; first += kPage) {
-    const std::unique_ptr<Slot[]> page(pages_[first / kPage].load(std::memory_order_relaxed));
-  }
-}
+Recorder::~Recorder() = default;
 
 Recorder::Slot& Recorder::slot(std::uint64_t number) {
   const std::uint64_t place = number % entries_;
-  std::atomic<Slot*>& page = pages_[place / kPage];
-  Slot* slots = page.load(std::memory_order_relaxed);  // written here only
-  if (slots == nullptr) {
-    slots = std::make_unique<Slot[]>(kPage).release();
-    page.store(slots, std::memory_order_release);
+  if (place / kPage == pages_.size()) {
+    auto page = std::make_unique<Slot[]>(kPage);
+    const std::lock_guard lock(mutex_);
+    pages_.push_back(std::move(page));
   }
-  return slots[place % kPage];
+  return pages_[place / kPage][place % kPage];
 }
 
 std::size_t Recorder::entries_wanted() {
@@ -185,13 +176,16 @@ void Recorder::Ticket::finished(bool failed, bool by_caller) const {
 std::vector<Recorder::Record> Recorder::records() const {
   std::vector<std::string> names;
   std::vector<Record> records;
-  for (std::size_t i = 0; i < entries_; ++i) {
-    const Slot* const page = pages_[i / kPage].load(std::memory_order_acquire);
-    if (page == nullptr) break;  // nor are those after it
+  std::vector<const Slot*> pages;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::unique_ptr<Slot[]>& page : pages_) pages.push_back(page.get());
+  }
+  for (std::size_t i = 0; i < std::min(entries_, pages.size() * kPage); ++i) {
     Record record;
     constexpr int kAttempts = 3;  // a slot that changes so often holds nothing that lasts
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      if (!page[i % kPage].read(record)) continue;
+      if (!pages[i / kPage][i % kPage].read(record)) continue;
       records.push_back(std::move(record));
       break;
     }

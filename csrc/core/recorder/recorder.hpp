@@ -154,8 +154,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   const Identity identity_;
   const std::size_t entries_;
-  std::unique_ptr<std::atomic<Slot*>[]> pages_;  // the ring, of kPage slots each, made when first needed
-  std::uint64_t next_ = 0;                       // number of the next record, like the next one the callers'
+  std::vector<std::unique_ptr<Slot[]>> pages_;  // the ring, of kPage slots each, made when first needed
+  std::uint64_t next_ = 0;                      // number of the next record, like the next one the callers'
   std::uint32_t last_name_ = 0;
   std::atomic<std::uint64_t> launched_{0};
   std::atomic<std::uint64_t> unrecorded_{0};
@@ -163,7 +163,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   std::vector<SentBytes> sent_;
   std::vector<std::shared_ptr<Wires>> wires_;
   std::atomic<std::int64_t> clock_offset_{0};
-  mutable std::mutex mutex_;  // guards the next two; callers take it for a new name only, the owner for a failure only
+  mutable std::mutex mutex_;  // guards the next two and the growth of pages_; callers take it for a new name or page,
+                              // the owner for a failure
   std::vector<std::string> names_;
   std::string failure_;
 };

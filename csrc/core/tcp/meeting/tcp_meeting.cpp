@@ -44,6 +44,7 @@ TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const Gr
     : listener_(std::move(listener)),
       options_(options),
       identity_(identity),
+      others_(identity.ranks),
       timeout_(timeout),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
@@ -53,6 +54,7 @@ TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const Gr
   std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
   published_.resize(begins_.back());
   for (const std::uint32_t rank : others) {
+    others_.insert(rank);
     std::ranges::copy(published[rank], published_.begin() + static_cast<std::ptrdiff_t>(begins_[rank]));
   }
 }
@@ -130,7 +132,7 @@ TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) {
   return pair;
 }
 
-bool TcpMeeting::expects(std::uint32_t rank) const { return rank < identity_.ranks && !published(rank).empty(); }
+bool TcpMeeting::expects(std::uint32_t rank) const { return rank < identity_.ranks && others_.contains(rank); }
 
 bool TcpMeeting::complete() const {
   return std::ranges::all_of(pairs_, [](const auto& one) { return one.second.control || !one.second.neighbour; });

@@ -55,6 +55,7 @@
 
 #include "core/error.hpp"
 #include "core/tcp/meeting/tcp_listener.hpp"
+#include "core/tcp/rank_set.hpp"
 #include "core/tcp/tcp_wire.hpp"
 
 namespace syntony {
@@ -170,8 +171,9 @@ class TcpMeeting {
   TcpListener listener_;
   TcpOptions options_;
   GroupIdentity identity_;
-  std::string published_;              // what the others have, one after the other
-  std::vector<std::uint32_t> begins_;  // by rank, and the end: where; nothing of ranks that are not among the others
+  RankSet others_;
+  std::string published_;              // what they have, one after the other
+  std::vector<std::uint32_t> begins_;  // by rank, and the end: where
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
   bool forming_ = false;                 // inside connect_control()
