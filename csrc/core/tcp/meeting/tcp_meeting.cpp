@@ -38,11 +38,11 @@ TcpEndpoints dialable(std::uint32_t rank, std::string_view published, const TcpE
 
 }  // namespace
 
-TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
+TcpMeeting::TcpMeeting(TcpListener listener, TcpOptions options, const GroupIdentity& identity,
                        std::span<const std::string> published, std::span<const std::uint32_t> others,
                        std::chrono::milliseconds timeout)
     : listener_(std::move(listener)),
-      options_(options),
+      options_(std::move(options)),
       identity_(identity),
       others_(identity.ranks),
       timeout_(timeout),

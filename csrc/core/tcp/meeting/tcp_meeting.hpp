@@ -82,7 +82,7 @@ class TcpMeeting {
   /// Between this rank and `others` of the group, which must do the same at the same time.
   /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `others` are not read.
   /// An entry that is not understood is an Error(system) of whoever needs it first.
-  TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
+  TcpMeeting(TcpListener listener, TcpOptions options, const GroupIdentity& identity,
              std::span<const std::string> published, std::span<const std::uint32_t> others,
              std::chrono::milliseconds timeout);
   ~TcpMeeting();
