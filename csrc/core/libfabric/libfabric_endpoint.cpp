@@ -130,7 +130,7 @@ fi_addr_t LibfabricEndpoint::peer(const std::string& address) {
 
 void* LibfabricEndpoint::describe(const void* memory, std::size_t bytes) {
   if (!registers_ || memory == nullptr || bytes == 0) return nullptr;
-  Handle<fid_mr>& known = registered_[memory];
+  Handle<fid_mr>& known = registered_[{memory, bytes}];
   if (!known) {
     fid_mr* region = nullptr;
     require(fi_mr_reg(domain_.get(), memory, bytes, FI_SEND | FI_RECV, 0, 0, 0, &region, nullptr), "use memory");

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/libfabric/libfabric_library.hpp"
 #include "core/libfabric/libfabric_port.hpp"
@@ -91,8 +92,8 @@ class LibfabricEndpoint final : public Port, public std::enable_shared_from_this
   Handle<fid_domain> domain_;
   Handle<fid_av> peers_;
   Handle<fid_cq> queue_;
-  std::map<const void*, Handle<fid_mr>> registered_;
-  Handle<fid_ep> endpoint_;  // goes first
+  std::map<std::pair<const void*, std::size_t>, Handle<fid_mr>> registered_;  // by where and how many bytes
+  Handle<fid_ep> endpoint_;                                                   // goes first
 };
 
 }  // namespace syntony

@@ -1,5 +1,7 @@
 #include "core/libfabric/libfabric_link.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -102,8 +104,10 @@ void LibfabricLink::start(Task& task) {
 
 long LibfabricLink::attempt(Task& task) {
   fid_ep* const endpoint = endpoint_.handle();
+  // A slot has room for a power of two: so there are few sizes to register.
+  const std::size_t room = std::min(std::bit_ceil(std::size_t{task.length}), std::size_t{slot_bytes_});
   void* const described = task.what == What::payload || task.what == What::fetch
-                              ? endpoint_.describe(task.slot, slot_bytes_)
+                              ? endpoint_.describe(task.slot, room)
                               : endpoint_.describe(task.message.data(), task.message.size());
   switch (task.what) {
     case What::message:
