@@ -155,25 +155,25 @@ class ProgressEngine {
 
   std::mutex mutex_;  // guards the role
   std::condition_variable role_;
-  bool owned_ = false;
   std::atomic<std::thread::id> owner_{};  // written with the mutex; nobody: the default
   std::atomic<int> waiting_{0};           // drivers that want the role
   std::atomic<int> visiting_{0};          // visitors that want it
+  bool owned_ = false;
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next nine
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like all but the last
   std::vector<int> control_;                                         // the groups' control descriptors
-  std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
   Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
-  unsigned yields_ = 128;                                            // and how often it yields before it sleeps
-  unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
-  bool holding_ = false;     // operations stand still that get their share back before a sleep could end
-  unsigned idle_turns_ = 0;  // of all waits
+  unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
+  unsigned yields_ = 128;                                            // and how often it yields before it sleeps
+  unsigned idle_turns_ = 0;                                          // of all waits
   Relocation relocation_;
-  bool shares_cpu_ = false;  // with a peer that is awake: while we spin, it does not come to what we wait for
+  bool holding_ = false;             // operations stand still that get their share back before a sleep could end
+  bool shares_cpu_ = false;          // with a peer that is awake: while we spin, it does not come to what we wait for
+  std::atomic<bool> driven_{false};  // by a caller, not by the thread
   std::atomic<bool> crowded_{false};
 
   CompletionThreads completions_;
