@@ -1,4 +1,4 @@
-"""A group of ranks that are threads of this process, kept for many tests."""
+"""Ranks that are threads of this process: a group for one test, or one that is kept for many."""
 
 from __future__ import annotations
 
@@ -9,6 +9,26 @@ from typing import TypeVar
 from syntony import Communicator, LocalBootstrap
 
 T = TypeVar("T")
+
+
+def together(size: int, work: Callable[[LocalBootstrap], T]) -> list[T]:
+    """What `work` returns on each rank of a local group. When all have ended, their failures are raised as a group."""
+    with ThreadPoolExecutor(size) as threads:
+        told = [threads.submit(work, bootstrap) for bootstrap in LocalBootstrap.group(size)]
+    failures = [failure for each in told if (failure := each.exception())]
+    if failures:
+        raise BaseExceptionGroup(f"{len(failures)} of {size} ranks failed", failures)
+    return [each.result() for each in told]
+
+
+def on_ranks(size: int, job: Callable[[Communicator], T]) -> list[T]:
+    """What `job` returns on each rank of a group; failures as together()'s."""
+
+    def work(bootstrap: LocalBootstrap) -> T:
+        with Communicator.create(bootstrap, timeout=60.0) as group:
+            return job(group)
+
+    return together(size, work)
 
 
 class Ranks:

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 from syntony import CommunicationError, InNetwork, LocalBootstrap, UsageError
 from syntony.lab.aggregator import arguments_of, main
 from syntony.topologies.aggregator import PROFILES
+from tests.collectives.ranks import together
 
 
 @pytest.fixture(scope="module")
@@ -31,25 +31,6 @@ def address() -> Iterator[str]:
         yield first.split()[2].rstrip(":")
         process.terminate()
         assert process.wait(20) == 0
-
-
-def together(size: int, work: Callable[[LocalBootstrap], Any]) -> list[Any]:
-    """`work` by every rank of a local group, in threads; what it returns or raises."""
-    results: list[Any] = [None] * size
-
-    def run(bootstrap: LocalBootstrap) -> None:
-        try:
-            results[bootstrap.rank] = work(bootstrap)
-        except Exception as error:
-            results[bootstrap.rank] = error
-
-    threads = [threading.Thread(target=run, args=(bootstrap,)) for bootstrap in LocalBootstrap.group(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), results
-    return results
 
 
 def test_numpy_arrays_in_place_and_apart(address: str) -> None:
@@ -197,6 +178,9 @@ def test_an_error_between_ranks_is_a_communication_error(address: str) -> None:
         with InNetwork.create(bootstrap, address) as group:
             group.all_reduce(np.ones(10 + group.rank, np.float32))
 
-    for result in together(2, work):
-        assert isinstance(result, CommunicationError)
-        assert "the ranks disagree about operation 1" in str(result)
+    with pytest.raises(ExceptionGroup) as failed:
+        together(2, work)
+    assert len(failed.value.exceptions) == 2
+    for error in failed.value.exceptions:
+        assert isinstance(error, CommunicationError)
+        assert "the ranks disagree about operation 1" in str(error)

@@ -8,7 +8,8 @@ import pytest
 
 from syntony import Communicator
 from syntony.synth.dsl.script import algorithm_of
-from tests.collectives.test_schedules import COUNTS, execute, on_ranks
+from tests.collectives.ranks import on_ranks
+from tests.collectives.test_schedules import COUNTS, execute
 
 EXAMPLES = Path(__file__).parents[2] / "src/syntony" / "synth" / "dsl" / "examples"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +14,11 @@ from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import schedule_file
 from syntony.synth.model.collective import Collective
-from tests.collectives.arrays import DOORS, Door, same, values, whole_of
-from tests.collectives.ranks import Ranks
+from tests.collectives.arrays import Door, same, values, whole_of
+from tests.collectives.ranks import Ranks, together
+from tests.collectives.test_communicator import SIZE, door, shared
 
-SIZE = 3
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Ranks]:
-    """Where nothing goes wrong between the ranks."""
-    ranks = Ranks(SIZE)
-    yield ranks
-    ranks.close()
-
-
-@pytest.fixture(params=DOORS)
-def door(request: pytest.FixtureRequest) -> Door:
-    """What turns NumPy memory into what is passed."""
-    return DOORS[request.param]
+__all__ = ["door", "shared"]  # fixtures
 
 
 # ---- in flight ------------------------------------------------------------------------------------------------------
@@ -182,22 +168,4 @@ def test_a_bootstrap_serves_several_groups() -> None:
                 group.all_reduce(array)
                 same(array, values(0, 10) + values(1, 10))
 
-    run_threads(rank, LocalBootstrap.group(2))
-
-
-def run_threads(body: Callable[[LocalBootstrap], None], bootstraps: list[LocalBootstrap]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(bootstrap: LocalBootstrap) -> None:
-        try:
-            body(bootstrap)
-        except BaseException as failure:  # handed to the test
-            failures.append(failure)
-
-    threads = [threading.Thread(target=guarded, args=(bootstrap,)) for bootstrap in bootstraps]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    together(2, rank)

@@ -5,15 +5,13 @@ Ranks are threads of one process; values are small integers, so every order of s
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from syntony import Communicator, LocalBootstrap, topologies
+from syntony import Communicator, topologies
 from syntony.base.command import UserError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.portfolio import Entry, Portfolio
@@ -21,30 +19,11 @@ from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import portfolio_file, schedule_file
 from syntony.synth.formats.loading import load
 from syntony.synth.model.collective import Collective
+from tests.collectives.ranks import on_ranks
 
 FOREIGN = Path(__file__).parents[2].parent / "shared" / "foreign" / "msccl-xml"
 COUNTS = (1, 7, 1000, 50_001)  # elements per block
 Array = NDArray[np.float32]
-
-
-def on_ranks(size: int, job: Callable[[Communicator], None]) -> None:
-    """Runs `job` on `size` ranks, threads of this process; raises the first failure."""
-    failures: list[BaseException] = []
-
-    def rank(bootstrap: LocalBootstrap) -> None:
-        try:
-            with Communicator.create(bootstrap, timeout=60.0) as group:
-                job(group)
-        except BaseException as failure:  # handed to the test
-            failures.append(failure)
-
-    threads = [threading.Thread(target=rank, args=(bootstrap,)) for bootstrap in LocalBootstrap.group(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def run_everywhere(path: Path) -> None:

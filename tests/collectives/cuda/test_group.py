@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from syntony import Communicator, LocalBootstrap, _core
+from syntony import Communicator, _core
 from syntony.collectives.cuda import forming
 from syntony.collectives.cuda import group as cuda_group
+from tests.collectives.ranks import on_ranks
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
 
@@ -110,24 +110,6 @@ class Recorder:
         return SimpleNamespace(bases=bases, program=program, dtype=dtype, elements=elements, op=op, **options)
 
 
-def on_two_ranks(job: Callable[[Communicator], None]) -> list[BaseException]:
-    failures: list[BaseException] = []
-
-    def rank(bootstrap: LocalBootstrap) -> None:
-        try:
-            with Communicator.create(bootstrap, timeout=60.0) as group:
-                job(group)
-        except BaseException as failure:  # handed to the test
-            failures.append(failure)
-
-    threads = [threading.Thread(target=rank, args=(bootstrap,)) for bootstrap in LocalBootstrap.group(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return failures
-
-
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     found = Recorder()
@@ -155,7 +137,7 @@ def test_calls_become_launches(recorder: Recorder) -> None:
         assert mine.seconds == 60.0, "the group's"
         assert mine.arenas == [1000, 1001]
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
     assert recorder.imported == [], "within a process addresses do"
 
 
@@ -169,7 +151,7 @@ def test_threads_that_form_groups_at_once_are_one_process(recorder: Recorder, mo
         return next(names)
 
     monkeypatch.setattr(cuda_group.secrets, "token_hex", token)
-    assert on_two_ranks(lambda group: group.all_reduce(Shown(8))) == []
+    on_ranks(2, lambda group: group.all_reduce(Shown(8)))
     assert recorder.imported == []
 
 
@@ -200,7 +182,7 @@ def test_what_the_torch_backend_asks(recorder: Recorder, monkeypatch: pytest.Mon
         assert recorder.ranks[group.rank].seconds == 3.0
         kernels.close()
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_torch_goes_another_way_where_one_rank_has_no_kernels(recorder: Recorder) -> None:
@@ -212,7 +194,7 @@ def test_torch_goes_another_way_where_one_rank_has_no_kernels(recorder: Recorder
     def job(group: Communicator) -> None:
         assert torch_calls.form(group.capsule(), 0) is None
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_a_plan_serves_all_calls_that_are_alike_and_no_other(recorder: Recorder) -> None:
@@ -234,7 +216,7 @@ def test_a_plan_serves_all_calls_that_are_alike_and_no_other(recorder: Recorder)
         assert plans[0] == plans[1]
         assert len(set(plans)) == len(plans) - 1
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_a_rule_for_aggregators_is_for_the_memory_of_hosts(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +229,7 @@ def test_a_rule_for_aggregators_is_for_the_memory_of_hosts(recorder: Recorder, m
             group.all_reduce(Shown(8), algorithm="in_network")
         assert [plan.program.name for plan, _, _ in recorder.ranks[group.rank].launched] == ["direct"]
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_refusals(recorder: Recorder) -> None:
@@ -268,7 +250,7 @@ def test_refusals(recorder: Recorder) -> None:
             with pytest.raises(ValueError, match=words):
                 call()
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_without_an_executor_it_is_one_sentence_at_every_rank() -> None:
@@ -276,7 +258,7 @@ def test_without_an_executor_it_is_one_sentence_at_every_rank() -> None:
         with pytest.raises(RuntimeError, match=r"^rank 0: arrays on GPUs need (the CUDA executor|a CUDA GPU)"):
             group.all_reduce(Shown(8))
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_a_rank_that_cannot_reach_another_is_named_at_every_rank(recorder: Recorder) -> None:
@@ -290,7 +272,7 @@ def test_a_rank_that_cannot_reach_another_is_named_at_every_rank(recorder: Recor
         group.barrier()
         group.all_reduce(Shown(8))  # it may be tried again
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_who_waited_too_long_tells_all(recorder: Recorder) -> None:
@@ -311,7 +293,7 @@ def test_who_waited_too_long_tells_all(recorder: Recorder) -> None:
                 group.all_reduce(Shown(8))
         assert (caught.value.kind, caught.value.ranks) == (("timeout", (1,)) if group.rank == 0 else ("aborted", (0,)))
 
-    assert on_two_ranks(job) == []
+    on_ranks(2, job)
 
 
 def test_close_says_what_nobody_has_heard(recorder: Recorder) -> None:
@@ -325,7 +307,9 @@ def test_close_says_what_nobody_has_heard(recorder: Recorder) -> None:
             recorder.ranks[0].found = found
         both.wait(60)  # rank 0 says so when it closes, which rank 1 might hear while still in the group's barrier
 
-    first, second = sorted(map(str, on_two_ranks(job)))
+    with pytest.raises(ExceptionGroup) as failed:
+        on_ranks(2, job)
+    first, second = sorted(map(str, failed.value.exceptions))
     assert first.startswith("rank 0, on GPU 0: all_reduce #1 (8 x float32) timed out at lane 0")
     assert second.startswith("rank 1, on GPU 0: all_reduce #1 (8 x float32) was ended")
     assert "rank 0: all_reduce #1 (8 x float32) timed out" in second

@@ -37,6 +37,7 @@
 #include "core/process/host.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 #include "core/progress/progress_engine.hpp"
+#include "introduction.hpp"
 #include "require.hpp"
 
 namespace {
@@ -121,7 +122,7 @@ class CrowdBootstrap final : public syntony::Bootstrap {
   [[nodiscard]] std::uint32_t rank() const override { return rank_; }
   [[nodiscard]] std::uint32_t size() const override { return size_; }
   std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
-    shared_.bring(round_, rank_, name == "introduce" ? on_its_host(blob) : blob);
+    shared_.bring(round_, rank_, name == "introduce" ? on_host(std::to_string(rank_), blob) : blob);
     shared_.meet();
     std::vector<std::string> all;
     all.reserve(size_);
@@ -131,15 +132,6 @@ class CrowdBootstrap final : public syntony::Bootstrap {
   }
 
  private:
-  /// An introduction's fields are lengths, ':', bytes; this host's key becomes that of the rank's own host.
-  [[nodiscard]] std::string on_its_host(std::string blob) const {
-    const auto field = [](const std::string& text) { return std::to_string(text.size()) + ":" + text; };
-    const std::string key = syntony::host_key();
-    const std::size_t place = blob.find(field(key));
-    require(place != std::string::npos, "an introduction has no key of a host");
-    return blob.replace(place, field(key).size(), field(key + " " + std::to_string(rank_)));
-  }
-
   Shared& shared_;
   std::uint32_t rank_, size_;
   std::size_t round_ = 0;

@@ -1,13 +1,10 @@
 // Packets of a bad worker at aggregators above one another, of which the lower one shares its slots: its own job may
 // fail, the sums of an honest job that goes the same way stay right.
-#include <atomic>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <thread>
+#include <optional>
 
-#include "core/in_network/aggregation_client.hpp"
-#include "emulation/aggregator/aggregator.hpp"
+#include "fuzz/honest_job.hpp"
 #include "fuzz/target.hpp"
 
 namespace syntony::fuzz {
@@ -21,38 +18,13 @@ constexpr std::uint64_t kBad = 0xfedcba9876543210;  // of seeds; the job of the 
 constexpr std::uint8_t kAgainAndMarked = AggregationPacket::kAgain | AggregationPacket::kMarked;
 constexpr std::uint64_t kEvery = 500;  // inputs between two sums of the honest job, and two bad jobs
 
-/// An aggregator that serves on a thread of its own.
-class Serving {
- public:
-  explicit Serving(bool shared)
-      : aggregator_({.slots = 16, .slot_bytes = kSlotBytes, .tenants = 4, .shared = shared}), thread_([this] {
-          try {
-            aggregator_.run([this] { return !over_; });
-          } catch (const std::exception& error) {
-            fault(std::string("the aggregator gave up: ") + error.what());
-          }
-        }) {}
-  ~Serving() {
-    over_ = true;
-    thread_.join();
-  }
-  Serving(const Serving&) = delete;
-  Serving& operator=(const Serving&) = delete;
-
-  [[nodiscard]] TcpAddress door() const { return aggregator_.address(); }
-
- private:
-  Aggregator aggregator_;
-  std::atomic<bool> over_{false};
-  std::thread thread_;
-};
+AggregatorOptions options(bool shared) {
+  return {.slots = 16, .slot_bytes = kSlotBytes, .tenants = 4, .shared = shared};
+}
 
 class Tree {
  public:
-  Tree() : packets_(server_.door(), 0, kLongestDatagram) {
-    join(honest_, kHonest);
-    next_job();
-  }
+  Tree() { next_job(); }
 
   static std::unique_ptr<Tree>& only() {
     static auto* only = new std::unique_ptr<Tree>(new Tree);
@@ -61,9 +33,9 @@ class Tree {
 
   /// The job that is attacked, as new.
   void next_job() {
-    for (auto& worker : bad_) worker.reset();
+    bad_.reset();
     token_ = {++jobs_, kBad + jobs_};
-    join(bad_, token_);
+    bad_.emplace(way_, token_);
   }
 
   void throw_at_both(const AggregationPacket& head, std::span<const std::byte> payload) {
@@ -75,48 +47,15 @@ class Tree {
     }
   }
 
-  void require_right_sums() {
-    both([this](std::size_t rank) {
-      std::array<float, 300> data{};
-      data.fill(static_cast<float>(rank + 1));
-      auto* bytes = reinterpret_cast<std::byte*>(data.data());
-      honest_[rank]->all_reduce(NumberFormat::float32, DType::float32, bytes, bytes, data.size(),
-                                std::chrono::seconds(60), [] {});
-      for (const float element : data) require(element == 3.0F, "the honest job's sum is wrong");
-    });
-  }
+  void require_right_sums() { honest_.require_right_sums(); }
 
  private:
-  using Workers = std::array<std::unique_ptr<AggregationClient>, 2>;
-
-  void join(Workers& workers, const Token& token) {
-    const std::string way = switch_.door().text() + "," + server_.door().text();
-    both([&](std::size_t rank) {
-      workers[rank] =
-          std::make_unique<AggregationClient>(AggregationWays{.by_rank = {way, way}, .secret = {}}, token,
-                                              static_cast<std::uint32_t>(rank), std::chrono::seconds(60), [] {});
-    });
-  }
-
-  template <typename Action>
-  void both(Action action) {
-    const auto guarded = [&](std::size_t rank) {
-      try {
-        action(rank);
-      } catch (const std::exception& error) {
-        fault(std::string("the honest job was disturbed: ") + error.what());
-      }
-    };
-    std::thread other(guarded, 1);
-    guarded(0);
-    other.join();
-  }
-
-  Serving server_{false};
-  Serving switch_{true};
-  Datagrams packets_;
-  Workers honest_;
-  Workers bad_;
+  ServingAggregator server_{options(false)};
+  ServingAggregator switch_{options(true)};
+  std::string way_ = switch_.door().text() + "," + server_.door().text();
+  Datagrams packets_{server_.door(), 0, kLongestDatagram};
+  HonestJob honest_{way_, kHonest};
+  std::optional<HonestJob> bad_;
   Token token_{};
   std::uint64_t jobs_ = 0;
 };

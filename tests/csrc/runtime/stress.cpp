@@ -27,6 +27,7 @@
 #include "core/process/host.hpp"
 #include "core/progress/progress_engine.hpp"
 #include "core/recorder/recorder_dump.hpp"
+#include "introduction.hpp"
 #include "require.hpp"
 
 namespace {
@@ -79,20 +80,10 @@ class ThreadBootstrap final : public syntony::Bootstrap {
   [[nodiscard]] std::uint32_t rank() const override { return rank_; }
   [[nodiscard]] std::uint32_t size() const override { return size_; }
   std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
-    return meeting_.gather(group_ + "/" + name, rank_, name == "introduce" ? on_its_host(blob) : blob);
+    return meeting_.gather(group_ + "/" + name, rank_, name == "introduce" ? on_host(hosts_.of(rank_), blob) : blob);
   }
 
  private:
-  /// An introduction's fields are lengths, ':', bytes; where it has this host's key it gets that of the rank's own
-  /// host.
-  [[nodiscard]] std::string on_its_host(std::string blob) const {
-    const auto field = [](const std::string& text) { return std::to_string(text.size()) + ":" + text; };
-    const std::string key = syntony::host_key();
-    const std::size_t place = blob.find(field(key));
-    require(place != std::string::npos, "an introduction has no key of a host");
-    return blob.replace(place, field(key).size(), field(key + " " + hosts_.of(rank_)));
-  }
-
   Meeting& meeting_;
   std::string group_;
   std::uint32_t rank_, size_;
