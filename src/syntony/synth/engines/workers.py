@@ -5,6 +5,12 @@
                                          ended at its limit; the next engine gets a new worker
 
 A worker is a fresh interpreter, no fork: whoever calls an engine may have threads, GPUs or MPI.
+
+On a machine that others use, too, seconds of wall clock do not repeat. Workers that count processor time have limits of
+that, and `Workers.now` tells what a wall clock would if each of them had a processor to itself:
+
+    wall clock       [worker 0: 3 s ][ waits for others ][worker 0: 1 s ]
+    Workers.now      [worker 0: 3 s ][worker 0: 1 s ]
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 
 from syntony import _core
+from syntony.base.deadline import CLOCK
 from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.pipeline.slicing import streamed
@@ -132,12 +139,13 @@ def seconds_at(schedule: Schedule, size: int) -> float:
 
 
 class Workers:
-    """At most `most` workers; `with` ends them all."""
+    """At most `most` workers; `with` ends them all. `processor`: they count processor time, see the top of the file."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, processor: bool = False) -> None:
+        self.most, self.processor = most, processor
         self._idle: list[_Worker] = []
-        self._busy: dict[Connection, tuple[_Worker, Question | Cutting, float]] = {}
+        self._busy: dict[Connection, _Worker] = {}
+        self._now, self._own = 0.0, time.process_time()
 
     def __enter__(self) -> Workers:
         return self
@@ -150,7 +158,7 @@ class Workers:
 
     def drop(self) -> None:
         """Ends those that are at work."""
-        for worker, _, _ in self._busy.values():
+        for worker in self._busy.values():
             worker.end()
         self._busy = {}
 
@@ -162,61 +170,102 @@ class Workers:
     @property
     def questions(self) -> list[Question | Cutting]:
         """What they are at."""
-        return [question for _, question, _ in self._busy.values()]
+        return [worker.question for worker in self._busy.values() if worker.question]
+
+    def now(self) -> float:
+        """Seconds: what this process took, and beside it each worker, as if it had a processor to itself."""
+        own = time.process_time()
+        self._now, self._own = self._now + own - self._own, own
+        self._now = max([self._now, *(worker.begun + worker.spent() for worker in self._busy.values())])
+        return self._now
 
     def ask(self, question: Question | Cutting) -> None:
         """Hands the question to a worker; at most `most` may be at work."""
         assert self.busy < self.most
-        worker = self._idle.pop() if self._idle else _Worker()
-        worker.connection.send(question)
-        self._busy[worker.connection] = worker, question, time.monotonic() + question.seconds + LATE
+        worker = self._idle.pop() if self._idle else _Worker(self.processor)
+        worker.ask(question, self.now())
+        self._busy[worker.connection] = worker
 
     def answers(self) -> Iterator[Found | Refused]:
         """Waits for answers, ends and limits, for at least one of them; someone must be at work."""
-        first = min(end for _, _, end in self._busy.values())
-        ready = wait(list(self._busy), max(0.0, first - time.monotonic()))
+        ready: list[object] = []
+        while not ready and min(worker.left() for worker in self._busy.values()) > 0:
+            ready = list(wait(list(self._busy), min(worker.left() for worker in self._busy.values())))
         for connection in ready:
             assert isinstance(connection, Connection)
-            worker, question, _ = self._busy[connection]
+            worker = self._busy[connection]
+            assert worker.question is not None
             try:
                 answer = connection.recv()
             except (EOFError, ConnectionError):
                 worker.end()
                 del self._busy[connection]
-                died = EngineError(f"engine {question.engine} ended its process")
-                yield Refused(question.engine, died)
+                died = EngineError(f"engine {worker.question.engine} ended its process")
+                yield Refused(worker.question.engine, died)
                 continue
             if answer is None:
                 self._idle.append(worker)
+                self.now()  # while it counts
                 del self._busy[connection]
             elif isinstance(answer, (Found, Refused)):
                 yield answer
             else:
-                raise AssertionError(f"engine {question.engine} failed:\n{answer}")
-        for connection, (worker, question, end) in list(self._busy.items()):
-            if end <= time.monotonic():
+                raise AssertionError(f"engine {worker.question.engine} failed:\n{answer}")
+        for connection, worker in list(self._busy.items()):
+            if not worker.left() and worker.question:
+                self.now()
                 worker.end()
                 del self._busy[connection]
-                if isinstance(question, Cutting):
+                if isinstance(worker.question, Cutting):
                     continue
-                text = f"engine {question.engine} had no answer within {question.seconds:.3g} s"
-                yield Refused(question.engine, OutOfTimeError(text))
+                text = f"engine {worker.question.engine} had no answer within {worker.question.seconds:.3g} s"
+                yield Refused(worker.question.engine, OutOfTimeError(text))
 
 
 class _Worker:
-    """A process that answers questions, one after another."""
+    """A process that answers questions, one after another. `begun`: when it was asked, by whoever asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, processor: bool) -> None:
         self.connection, there = Pipe()
-        command = [sys.executable, "-m", "syntony.synth.engines.workers", str(there.fileno())]
+        command = [
+            sys.executable,
+            "-m",
+            "syntony.synth.engines.workers",
+            str(there.fileno()),
+            *["processor"] * processor,
+        ]
         self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
+        self._processor = processor
+        self.question: Question | Cutting | None = None
+        self.begun, self._before, self._last = 0.0, 0.0, 0.0
         there.close()
+
+    def ask(self, question: Question | Cutting, now: float) -> None:
+        """Hands it the question."""
+        self.question, self.begun, self._before = question, now, self._clock()
+        self.connection.send(question)
+
+    def spent(self) -> float:
+        """Seconds at its question."""
+        return self._clock() - self._before
+
+    def left(self) -> float:
+        """Seconds until its limit; never negative."""
+        assert self.question is not None
+        return max(0.0, self.question.seconds + LATE - self.spent())
 
     def end(self) -> None:
         """Ends it."""
         self.connection.close()
         self._process.kill()
         self._process.wait()
+
+    def _clock(self) -> float:
+        if not self._processor:
+            return time.monotonic()
+        with suppress(OSError):  # it has ended
+            self._last = time.clock_gettime(~self._process.pid << 3 | 2)  # as clock_getcpuclockid(3) numbers clocks
+        return self._last
 
 
 def _work(connection: Connection) -> None:
@@ -243,4 +292,6 @@ if __name__ == "__main__":
     from syntony.synth.engines import workers
 
     with suppress(EOFError, ConnectionError):  # whoever asked is gone, or wants no more
+        if sys.argv[2:]:
+            CLOCK.set(time.process_time)
         workers._work(Connection(int(sys.argv[1])))
