@@ -68,7 +68,11 @@ class AggregationClient:
 
     @property
     def resent(self) -> int:
-        """Packets that were sent more than once."""
+        """Packets that were sent again, as they had not arrived."""
+
+    @property
+    def asked(self) -> int:
+        """Questions after sums that had not come."""
 
     @property
     def passed_on(self) -> int:

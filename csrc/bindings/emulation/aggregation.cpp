@@ -130,6 +130,7 @@ class PythonAggregationClient {
   [[nodiscard]] std::size_t window() const { return value_->window(); }
   [[nodiscard]] std::size_t slot_bytes() const { return value_->slot_bytes(); }
   [[nodiscard]] std::uint64_t resent() const { return value_->resent(); }
+  [[nodiscard]] std::uint64_t asked() const { return value_->asked(); }
   [[nodiscard]] std::uint64_t passed_on() const { return value_->passed_on(); }
   [[nodiscard]] std::size_t under_way() const { return value_->under_way(); }
 
@@ -194,7 +195,8 @@ void bind_aggregation(nb::module_& m) {
       .def("close", &PythonAggregationClient::close, "Leaves the job.")
       .def_prop_ro("window", &PythonAggregationClient::window, "Chunks that may be in flight at once.")
       .def_prop_ro("slot_bytes", &PythonAggregationClient::slot_bytes, "Bytes of a chunk.")
-      .def_prop_ro("resent", &PythonAggregationClient::resent, "Packets that were sent more than once.")
+      .def_prop_ro("resent", &PythonAggregationClient::resent, "Packets that were sent again, as they had not arrived.")
+      .def_prop_ro("asked", &PythonAggregationClient::asked, "Questions after sums that had not come.")
       .def_prop_ro("passed_on", &PythonAggregationClient::passed_on,
                    "Sums that an aggregator of shared slots had no slot for.")
       .def_prop_ro("under_way", &PythonAggregationClient::under_way, "Packets that it would have under way now.");

@@ -7,11 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <set>
 #include <utility>
 
 #include "core/in_network/aggregation_way.hpp"
+#include "core/in_network/packets_in_flight.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
@@ -24,11 +23,10 @@ using Kind = AggregationFrame::Kind;
 constexpr milliseconds kHeartbeat{20};  // how often the caller is asked whether to go on
 constexpr milliseconds kRedial{20};
 constexpr milliseconds kGrace{1000};          // the aggregator knows who is late: it is given time to say so
-constexpr std::uint64_t kOutOfOrder = 8;      // so many later packets have their sums: this one is lost
-constexpr microseconds kShortestPause{5000};  // before everything in flight is sent again,
+constexpr microseconds kShortestPause{5000};  // before the oldest in flight are asked for,
 constexpr microseconds kLongestPause{500'000};
 constexpr unsigned kRoundTrips = 4;  // and at least so many round trips
-constexpr std::size_t kProbes = 2;   // packets that are sent again first, where nothing has come for a while
+constexpr std::size_t kProbes = 2;   // packets that are asked for first, where nothing has come for a while
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -48,10 +46,10 @@ class AggregationClient::Operation {
         input_(input),
         output_(output),
         first_(client.sequence_ + (plan_.scaled() ? 1 : 0)),
-        slots_(std::min(plan_.window, chunks_)) {
+        flying_(std::min(plan_.window, chunks_)) {
     if (!verbatim_) {
       stride_ = (slot_capacity(client.slot_bytes_) + 63) / 64 * 64;
-      leaving_.resize(slots_.size() * stride_ / sizeof(double));
+      leaving_.resize(flying_.slots() * stride_ / sizeof(double));
       arriving_.resize(stride_ / sizeof(double));
     }
     if (plan_.scaled()) agreed_.resize(blocks_of(plan_.elements_per_chunk) * chunks_);
@@ -74,14 +72,7 @@ class AggregationClient::Operation {
   }
 
  private:
-  struct Slot {
-    std::size_t chunk = 0;
-    std::uint64_t order = 0;  // of its last sending
-    Clock::time_point sent;
-    bool again = false;
-    enum class State : std::uint8_t { free, under_way, lost } state = State::free;
-  };
-  using State = Slot::State;
+  using As = PacketsInFlight::As;
 
   [[nodiscard]] AggregationPacket head(std::uint64_t sequence, std::size_t count, std::size_t length) const {
     AggregationPacket packet;
@@ -102,21 +93,22 @@ class AggregationClient::Operation {
   [[nodiscard]] std::uint8_t* exponents(std::size_t chunk) {
     return agreed_.data() + chunk * blocks_of(plan_.elements_per_chunk);
   }
-  [[nodiscard]] std::byte* wire(std::size_t slot) {
-    return reinterpret_cast<std::byte*>(leaving_.data()) + slot * stride_;
+  [[nodiscard]] std::byte* wire(std::size_t chunk) {
+    return reinterpret_cast<std::byte*>(leaving_.data()) + flying_.slot_of(chunk) * stride_;
   }
 
   // ---- out ----
 
-  /// Sends what the window allows: first again what is lost, then what is new, in order, as all ranks do. So the oldest
-  /// sum that is missing is one for which all have sent or are about to, and no two ranks wait for each other.
+  /// Sends what the window allows: first asks what has become of what is lost, then sends what is new, in order, as all
+  /// ranks do. So the oldest sum that is missing is one for which all have sent or are about to, and no two ranks wait
+  /// for each other.
   void go_on() {
-    while (under_way_ < client_.congestion_.packets()) {
-      if (!lost_.empty()) {
-        send_again(*lost_.begin());
-      } else if (next_ < chunks_ && slots_[next_ % slots_.size()].state == State::free) {
-        fill(next_ % slots_.size(), next_);
-        ++next_;
+    while (flying_.under_way() < client_.congestion_.packets()) {
+      if (const auto lost = flying_.first_lost()) {
+        send(*lost, As::question);
+      } else if (next_ < chunks_ && flying_.has_room(next_)) {
+        fill(next_);
+        send(next_++, As::first);
       } else {
         break;
       }
@@ -124,45 +116,31 @@ class AggregationClient::Operation {
     flush();
   }
 
-  /// The slot's next packet.
-  void fill(std::size_t slot, std::size_t chunk) {
-    if (!verbatim_) {
-      std::byte* const to = wire(slot);
-      to_wire(plan_.format, to, floats(chunk), plan_.scaled() ? exponents(chunk) : nullptr, client_.ranks_);
-      if (plan_.exponents_with(chunk) > 0) {
-        block_exponents(floats(chunk + plan_.window), reinterpret_cast<std::uint8_t*>(to + plan_.payload(chunk)));
-      }
+  void fill(std::size_t chunk) {
+    if (verbatim_) return;
+    std::byte* const to = wire(chunk);
+    to_wire(plan_.format, to, floats(chunk), plan_.scaled() ? exponents(chunk) : nullptr, client_.ranks_);
+    if (plan_.exponents_with(chunk) > 0) {
+      block_exponents(floats(chunk + plan_.window), reinterpret_cast<std::uint8_t*>(to + plan_.payload(chunk)));
     }
-    slots_[slot] = {chunk, 0, {}, false, State::free};
-    send(slot);
   }
 
-  void send(std::size_t slot) {
-    Slot& one = slots_[slot];
-    if (one.state != State::under_way) ++under_way_;
-    one.state = State::under_way;
-    one.order = ++order_;
-    one.sent = now_;
-    in_flight_.push_back({slot, one.order});
-    const std::byte* const body = verbatim_ ? input_ + plan_.begin(one.chunk) * wire_bytes(plan_.format) : wire(slot);
-    AggregationPacket packet = head(first_ + one.chunk, plan_.count(one.chunk), plan_.length(one.chunk));
-    packet.flags = one.again ? AggregationPacket::kAgain : 0;
-    out_.push_back({packet, body, &client_.address_});
-  }
-
-  void send_again(std::size_t chunk) {
-    const std::size_t slot = chunk % slots_.size();
-    lost_.erase(chunk);
-    slots_[slot].again = true;
-    ++client_.resent_;
-    send(slot);
-  }
-
-  void lose(std::size_t slot) {
-    Slot& one = slots_[slot];
-    one.state = State::lost;
-    --under_way_;
-    lost_.insert(one.chunk);
+  void send(std::size_t chunk, As as) {
+    flying_.sent(chunk, now_, as);
+    if (as == As::question) {
+      AggregationPacket question = head(first_ + chunk, 0, 0);
+      question.kind = AggregationPacket::Kind::question;
+      ++client_.asked_;
+      out_.push_back({question, nullptr, &client_.address_});
+      return;
+    }
+    AggregationPacket packet = head(first_ + chunk, plan_.count(chunk), plan_.length(chunk));
+    if (as == As::again) {
+      packet.flags = AggregationPacket::kAgain;
+      ++client_.resent_;
+    }
+    out_.push_back(
+        {packet, verbatim_ ? input_ + plan_.begin(chunk) * wire_bytes(plan_.format) : wire(chunk), &client_.address_});
   }
 
   void flush() {
@@ -184,87 +162,52 @@ class AggregationClient::Operation {
     asked_ = now_;
     interrupt();
     if (now_ >= deadline_) say_late(interrupt);
-    if (now_ - heard_ < pause_ || now_ - slots_[oldest()].sent < pause_) return;
+    if (now_ - heard_ < pause_ || now_ - flying_.oldest() < pause_) return;
     // Is all lost, or is somebody late? The answers to the oldest packets tell.
     probing_ = true;
     std::size_t probes = 0;
-    for (std::size_t chunk = next_ - std::min(next_, slots_.size()); chunk < next_ && probes < kProbes; ++chunk) {
-      const Slot& one = slots_[chunk % slots_.size()];
-      if (one.chunk != chunk || one.state == State::free) continue;
-      send_again(chunk);
+    for (std::size_t chunk = next_ - std::min(next_, flying_.slots()); chunk < next_ && probes < kProbes; ++chunk) {
+      if (flying_.find(chunk) == nullptr) continue;
+      send(chunk, As::question);
       ++probes;
     }
     pause_ = std::min(2 * pause_, kLongestPause);
     flush();
   }
 
-  /// The slot under way whose last packet was sent first.
-  [[nodiscard]] std::size_t oldest() {
-    while (!current(in_flight_.front())) in_flight_.pop_front();
-    return in_flight_.front().slot;
-  }
-
-  struct Sent {
-    std::size_t slot;
-    std::uint64_t order;
-  };
-  [[nodiscard]] bool current(const Sent& sent) const {
-    return slots_[sent.slot].state == State::under_way && slots_[sent.slot].order == sent.order;
-  }
-
   void take(const AggregationPacket& found, const std::byte* payload) {
     if (found.token != client_.token_[1] || found.sequence < first_) return;
     const std::size_t chunk = found.sequence - first_;
-    if (chunk >= chunks_) return;
-    const std::size_t slot = chunk % slots_.size();
-    Slot& one = slots_[slot];
-    AggregationPacket expected = head(found.sequence, plan_.count(chunk), plan_.length(chunk));
-    if (one.state == State::free || one.chunk != chunk) return;
+    const PacketsInFlight::Packet* const packet = chunk < chunks_ ? flying_.find(chunk) : nullptr;
+    if (packet == nullptr) return;
+    const As as = packet->as;
     if (found.kind == AggregationPacket::Kind::held) probing_ = false;  // others are late: that is no congestion
+    if (found.kind == AggregationPacket::Kind::wanted && as == As::question) send(chunk, As::again);
+    const AggregationPacket expected = head(found.sequence, plan_.count(chunk), plan_.length(chunk));
     if (found.kind != AggregationPacket::Kind::sum || !expected.fits(found)) return;
-    const std::uint64_t order = one.order;
-    if (one.state == State::under_way) {
-      --under_way_;
-    } else {
-      lost_.erase(chunk);
-    }
-    one.state = State::free;
     heard_ = now_;
-    measure(one, found);
+    measure(*packet, found);
+    flying_.came(chunk);
     place(chunk, payload);
     ++received_;
-    if (probing_ && one.again) return all_lost();
-    probing_ = false;
-    // What was sent well before this packet, and has no sum yet, is lost.
-    while (!in_flight_.empty() && in_flight_.front().order + kOutOfOrder < order) {
-      const Sent before = in_flight_.front();
-      in_flight_.pop_front();
-      if (current(before)) lose(before.slot);
+    if (probing_ && as != As::first) {
+      client_.congestion_.collapsed();
+      flying_.lose_all();
     }
+    probing_ = false;
   }
 
-  void measure(const Slot& one, const AggregationPacket& found) {
+  void measure(const PacketsInFlight::Packet& packet, const AggregationPacket& found) {
+    const bool again = packet.as != As::first;
     std::optional<Clock::duration> round_trip;
-    if (!one.again && !found.has(AggregationPacket::kUnmeasured)) {
-      round_trip = std::max<Clock::duration>(now_ - one.sent - microseconds(found.waited), Clock::duration(0));
-      heard_after(*round_trip);
+    if (!again && !found.has(AggregationPacket::kUnmeasured)) {
+      round_trip = std::max<Clock::duration>(now_ - packet.sent - microseconds(found.waited), Clock::duration(0));
+      const auto now = std::chrono::duration_cast<microseconds>(*round_trip);
+      mean_ = mean_.count() == 0 ? now : (7 * mean_ + now) / 8;
+      pause_ = std::clamp<microseconds>(kRoundTrips * mean_, kShortestPause, kLongestPause);
     }
-    if (!one.again && found.has(AggregationPacket::kPassedOn)) ++client_.passed_on_;
-    client_.congestion_.came(now_, round_trip, one.again || found.has(AggregationPacket::kMarked));
-  }
-
-  void all_lost() {
-    probing_ = false;
-    client_.congestion_.collapsed();
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-      if (slots_[slot].state == State::under_way) lose(slot);
-    }
-  }
-
-  void heard_after(Clock::duration round_trip) {
-    const auto now = std::chrono::duration_cast<microseconds>(round_trip);
-    mean_ = mean_.count() == 0 ? now : (7 * mean_ + now) / 8;
-    pause_ = std::clamp<microseconds>(kRoundTrips * mean_, kShortestPause, kLongestPause);
+    if (!again && found.has(AggregationPacket::kPassedOn)) ++client_.passed_on_;
+    client_.congestion_.came(now_, round_trip, again || found.has(AggregationPacket::kMarked));
   }
 
   void place(std::size_t chunk, const std::byte* payload) {
@@ -331,8 +274,8 @@ class AggregationClient::Operation {
   /// Asks the aggregator who is late. Throws what it says, in the end.
   [[noreturn]] void say_late(const Interrupt& interrupt) {
     std::uint64_t missing = first_ > client_.sequence_ && next_ == 0 ? first_ - 1 : ~0ULL;
-    for (const Slot& slot : slots_) {
-      if (slot.state != State::free) missing = std::min(missing, first_ + slot.chunk);
+    for (std::size_t chunk = next_; chunk-- > next_ - std::min(next_, flying_.slots());) {
+      if (flying_.find(chunk) != nullptr) missing = std::min(missing, first_ + chunk);
     }
     client_.tell(Kind::late, &missing, sizeof(missing));
     const Clock::time_point last = Clock::now() + kGrace;
@@ -353,14 +296,10 @@ class AggregationClient::Operation {
   std::vector<double> leaving_;  // by slot, aligned memory for chunks that are converted
   std::vector<double> arriving_;
   std::vector<std::uint8_t> agreed_;  // exponents of every chunk, as they become known
-  std::vector<Slot> slots_;
-  std::deque<Sent> in_flight_;  // in the order of sending; those that have come since are passed over
+  PacketsInFlight flying_;
   std::vector<Datagrams::Message> out_;
-  std::set<std::size_t> lost_;  // chunks to be sent again
-  std::size_t next_ = 0;        // chunk that was not sent yet
-  std::size_t under_way_ = 0;
+  std::size_t next_ = 0;  // chunk that was not sent yet
   std::size_t received_ = 0;
-  std::uint64_t order_ = 0;
   bool probing_ = false;
   Clock::time_point now_ = Clock::now();
   Clock::time_point heard_ = now_;

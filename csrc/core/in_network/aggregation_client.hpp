@@ -8,6 +8,7 @@
 //
 // What is lost is sent again by the worker, the only one with a clock (Sapio et al., SwitchML, NSDI'21, section 3.5): a
 // packet whose sum has not come when the sums of packets sent well after it have, or when nothing has come for a while.
+// A lost packet keeps everybody's sum away, so it is asked first whose it was: only that one is sent again.
 // In place is safe, because a packet's sum is written when the packet needs not be sent again.
 #pragma once
 
@@ -54,8 +55,10 @@ class AggregationClient {
 
   [[nodiscard]] std::size_t window() const { return window_; }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
-  /// Packets that were sent more than once.
+  /// Packets that were sent again, as they had not arrived.
   [[nodiscard]] std::uint64_t resent() const { return resent_; }
+  /// Questions after sums that had not come.
+  [[nodiscard]] std::uint64_t asked() const { return asked_; }
   /// Sums that an aggregator of shared slots had no slot for.
   [[nodiscard]] std::uint64_t passed_on() const { return passed_on_; }
   /// Packets that it would have under way now.
@@ -91,6 +94,7 @@ class AggregationClient {
   CongestionWindow congestion_;
   std::uint32_t operation_ = 0;
   std::uint64_t sequence_ = 0;  // of the next packet
+  std::uint64_t asked_ = 0;
   std::uint64_t resent_ = 0;
   std::uint64_t passed_on_ = 0;
   std::optional<Error> broken_;

@@ -8,7 +8,8 @@
 //   part 0, 1, .. window-1               ──▶                                 UDP, to the port of the same number
 //                                        ◀──   sum 0, 1, ..                  when every worker's part has come
 //   part window, window+1, ..            ──▶                                 when sums came, as fast as the wires allow
-//                                        ◀──   held s                        s is here, others' parts of it are not
+//   question s                           ──▶                                 no sum of s has come: where is it?
+//                                        ◀──   sum s, held s, or wanted s    or: others' parts are not here, or: yours
 //   late{sequence}                       ──▶                                 TCP: my time for it is over: who is it?
 //   leave                                ──▶
 //   failure{kind, rank; sentence}        ◀─▶                                 and the end
@@ -35,7 +36,7 @@
 namespace syntony {
 
 inline constexpr std::uint32_t kAggregationMagic = 0x41595341;  // "ASYA"
-inline constexpr std::uint32_t kAggregationVersion = 5;         // 5: marks, waits and paths
+inline constexpr std::uint32_t kAggregationVersion = 6;         // 6: questions
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kLongestSentence = 4096;
 inline constexpr std::uint32_t kLongestWay = 512;  // characters
@@ -110,7 +111,7 @@ inline constexpr std::size_t kDeepestPath = 3;  // aggregators above one another
 
 /// The head of what goes by UDP.
 struct AggregationPacket {
-  enum class Kind : std::uint8_t { part = 1, sum = 2, held = 3 };
+  enum class Kind : std::uint8_t { part = 1, sum = 2, held = 3, question = 4, wanted = 5 };
   static constexpr std::uint8_t kAgain = 1;       // a part that was sent before
   static constexpr std::uint8_t kMarked = 2;      // a switch was congested where it, or what it sums up, came through
   static constexpr std::uint8_t kUnmeasured = 4;  // a sum whose `waited` is not known

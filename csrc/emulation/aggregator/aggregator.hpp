@@ -6,9 +6,10 @@
 //   worker 2 ────────── 5 ──▶ └ slot: 7 │   │   ┘   workers         down what comes back
 //
 // The protocol is Sapio et al.'s (SwitchML, NSDI'21, section 3): packets may be lost anywhere, and workers, which alone
-// have clocks, send them again. An aggregator answers a packet that it has seen: with the sum if it knows it, else by
-// asking the one above it again. Sums are made in rank order of the children, so all workers and all runs get the same
-// bits. The way up is the job's, not the aggregator's: each Hello names who stands above.
+// have clocks, ask for them. An aggregator answers with the sum if it knows it, else that it wants the part (again), or
+// that it waits for others'; it may ask the one above it, too. Sums are made in rank order of the children, so all
+// workers and all runs get the same bits. The way up is the job's, not the aggregator's: each Hello names who stands
+// above.
 //
 // Slots are a job's own, or shared by all jobs (slots.hpp): then an aggregator keeps no sums and promises nothing. What
 // finds its slot taken, or comes again, goes on to the one above, part by part, and the root, a server with slots for
@@ -132,13 +133,15 @@ class Aggregator {
   void welcome(Job& job, std::size_t window, std::size_t slot_bytes);
   void take_frame(Peer& peer, const AggregationFrame& frame, const std::byte* body);
   void take_packet(const AggregationPacket& head, const std::byte* payload);
-  void take_part(Job& job, const AggregationPacket& head, const std::byte* payload);
+  void take_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload);
+  void take_question(Job& job, std::size_t child, const AggregationPacket& head);
   void take_sum(Job& job, const AggregationPacket& head, const std::byte* payload);
   [[nodiscard]] bool acceptable(Job& job, const AggregationPacket& head);
   void disagree(Job& job, const AggregationPacket& head, const Slot& slot);
   void hand_down(Job& job, const Slot& slot);
-  void answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot& slot);
+  void answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot* slot);
   void hand_up(Job& job, Slot& slot);
+  void ask_above(Job& job, Slot& slot);
   void late(Job& job, std::uint64_t sequence);
   void nonsense(Peer& peer);
   void leave(Peer& peer);

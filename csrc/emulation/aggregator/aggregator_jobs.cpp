@@ -227,9 +227,13 @@ void Aggregator::take_packet(const AggregationPacket& head, const std::byte* pay
   if (head.length > job->capacity || head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
     return;
   }
-  if (head.kind == AggregationPacket::Kind::part) {
-    take_part(*job, head, payload);
-  } else if (head.kind == AggregationPacket::Kind::sum || head.kind == AggregationPacket::Kind::held) {
+  using Packet = AggregationPacket::Kind;
+  if (head.kind == Packet::part || head.kind == Packet::question) {
+    const std::int32_t child = head.from < job->ranks ? job->child_of[head.from] : -1;
+    if (child < 0) return;
+    if (head.kind == Packet::question) return take_question(*job, static_cast<std::size_t>(child), head);
+    take_part(*job, static_cast<std::size_t>(child), head, payload);
+  } else if (head.kind >= Packet::sum && head.kind <= Packet::wanted) {
     if (options_.shared) {
       share_sum(*job, head, payload);
     } else {
@@ -238,10 +242,7 @@ void Aggregator::take_packet(const AggregationPacket& head, const std::byte* pay
   }
 }
 
-void Aggregator::take_part(Job& job, const AggregationPacket& head, const std::byte* payload) {
-  const std::int32_t child_number = head.from < job.ranks ? job.child_of[head.from] : -1;
-  if (child_number < 0) return;
-  const auto child = static_cast<std::size_t>(child_number);
+void Aggregator::take_part(Job& job, std::size_t child, const AggregationPacket& head, const std::byte* payload) {
   if (options_.shared) return share_part(job, child, head, payload);
   const auto [arrival, slot] = job.slots.take(child, head, payload);
   switch (arrival) {
@@ -253,8 +254,8 @@ void Aggregator::take_part(Job& job, const AggregationPacket& head, const std::b
     case Slot::Arrival::differs:
       return disagree(job, head, *slot);
     case Slot::Arrival::again:
-      if (slot->state == Slot::State::summed && Clock::now() - slot->sent_up > kQuiet) hand_up(job, *slot);
-      return answer(job, child, head, *slot);
+      ask_above(job, *slot);
+      return answer(job, child, head, slot);
     case Slot::Arrival::part:
     case Slot::Arrival::complete:
       break;
@@ -296,12 +297,20 @@ void Aggregator::disagree(Job& job, const AggregationPacket& head, const Slot& s
            " brings " + brought(head) + ", " + rank_named(rank) + " " + brought(slot.first));
 }
 
+/// A child has no sum of a packet. Where slots are shared, its part is always wanted: it may have to go another way.
+void Aggregator::take_question(Job& job, std::size_t child, const AggregationPacket& head) {
+  Slot* slot = job.slots.find(head.sequence);
+  if (slot != nullptr && !slot->seen[child]) slot = nullptr;
+  if (slot != nullptr) ask_above(job, *slot);
+  answer(job, child, head, slot);
+}
+
+/// What the one above says of a sum that was handed up: the sum of all, or that it has not arrived.
 void Aggregator::take_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
   Slot* const slot = job.slots.find(head.sequence);
-  if (head.kind != AggregationPacket::Kind::sum || job.parent == nullptr || slot == nullptr ||
-      slot->state != Slot::State::summed || !slot->first.fits(head)) {
-    return;
-  }
+  if (job.parent == nullptr || slot == nullptr || slot->state != Slot::State::summed) return;
+  if (head.kind == AggregationPacket::Kind::wanted) return hand_up(job, *slot);
+  if (head.kind != AggregationPacket::Kind::sum || !slot->first.fits(head)) return;
   std::memcpy(slot->sum.data(), payload, head.length);
   slot->state = Slot::State::known;
   slot->marked = slot->marked || head.has(AggregationPacket::kMarked);
@@ -323,20 +332,32 @@ void Aggregator::hand_down(Job& job, const Slot& slot) {
   datagrams_.send(down_);
 }
 
-/// To the child that has brought its part again, or to the one whose part it has passed on: the sum, or that it is not
-/// known yet.
-void Aggregator::answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot& slot) {
+/// To the child that asks, has brought its part again, or has passed it on: the sum, or that it is not known yet, or
+/// (without a slot that has it) that its part is wanted.
+void Aggregator::answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot* slot) {
   if (job.children[child] == nullptr) return;
-  Datagrams::Message message{slot.first, slot.sum.data(), &job.children[child]->place};
-  message.head.depth = question.depth;
-  message.head.path = question.path;
-  if (slot.state == Slot::State::known) {
+  Datagrams::Message message{question, nullptr, &job.children[child]->place};
+  if (slot != nullptr && slot->state == Slot::State::known) {
+    message = {slot->first, slot->sum.data(), message.to};
+    message.head.depth = question.depth;
+    message.head.path = question.path;
     message.head.kind = AggregationPacket::Kind::sum;
     message.head.flags |= AggregationPacket::kUnmeasured;
   } else {
-    message.head.kind = AggregationPacket::Kind::held;
+    message.head.kind = slot != nullptr ? AggregationPacket::Kind::held : AggregationPacket::Kind::wanted;
+    message.head.flags = 0;
     message.head.count = message.head.length = 0;
   }
+  datagrams_.send({&message, 1});
+}
+
+void Aggregator::ask_above(Job& job, Slot& slot) {
+  if (slot.state != Slot::State::summed || Clock::now() - slot.sent_up <= kQuiet) return;
+  Datagrams::Message message{slot.first, nullptr, &job.parent->place};
+  message.head.kind = AggregationPacket::Kind::question;
+  message.head.from = job.least.front();
+  message.head.count = message.head.length = 0;
+  slot.sent_up = Clock::now();
   datagrams_.send({&message, 1});
 }
 

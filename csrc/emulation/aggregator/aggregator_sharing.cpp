@@ -40,7 +40,7 @@ void Aggregator::share_part(Job& job, std::size_t child, const AggregationPacket
     case Slot::Arrival::again:
       if (slot.state != Slot::State::summed) return;
       if (Clock::now() - slot.sent_up > kQuiet) hand_up(job, slot);
-      return answer(job, child, head, slot);
+      return answer(job, child, head, &slot);
     case Slot::Arrival::part:
     case Slot::Arrival::stale:
     case Slot::Arrival::early:

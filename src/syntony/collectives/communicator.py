@@ -17,7 +17,7 @@ from syntony.collectives.buffers import UsageError
 from syntony.collectives.recorder import records as recorder
 from syntony.collectives.recorder.records import Dump
 from syntony.collectives.tuner.agreement import CURRENT
-from syntony.collectives.tuner.probe import probe_if_asked
+from syntony.collectives.tuner.probe import probe_if_asked, tune
 from syntony.collectives.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -79,6 +79,15 @@ class Communicator(Verbs):
         rank, negative, or all 0.
         """
         self._core.set_shares(_core.shares_for([float(rate) for rate in rates]))
+
+    def tune(self) -> None:
+        """Measures wires and algorithms as they are now, goes on with what is best, and keeps it for later groups.
+
+        For a network that has changed, as where `syntony trace` names a wire that has become slow: which hosts are near
+        each other is looked at anew, too. Takes seconds. Every rank must call it between the same calls.
+        """
+        if self.size > 1:
+            tune(self)
 
     # ---- other groups -----------------------------------------------------------------------------------------------
 

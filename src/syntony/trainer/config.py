@@ -107,6 +107,7 @@ class Run:
     backend: str = "syntony"  # any torch backend
     canonical: bool = True  # sums in one association whatever the layout, to the bit; else as the backend likes
     dtype: Literal["float32", "bfloat16"] = "float32"
+    placement: str = ""  # a file of `syntony place -o`: which rank of the run each one that was started is
     device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
@@ -299,6 +300,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
     if config.run.skew < 0:
         refuse("run", "skew", "it must be 0 or above, such as 1.0")
     if config.elastic.copies:
+        if config.run.placement:
+            refuse("run", "placement", "ranks of a run that goes on are not placed: [elastic] copies must be 0")
         if config.run.backend != "syntony":
             refuse("elastic", "copies", "ranks are told of a loss by [run] backend syntony only")
         if config.overlap.plan or config.overlap.tune:

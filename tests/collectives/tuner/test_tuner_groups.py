@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -343,7 +344,7 @@ def test_a_probe_is_made_once_and_only_when_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SYNTONY_TUNE", "probe")
     why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8))
     assert why[0] == why[1]
-    assert why[0][1] == "tuned table what was measured when the group was made"  # type: ignore[index]
+    assert why[0][1] == "tuned table what this group has measured"  # type: ignore[index]
     written = path.read_bytes()
     why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8)[1])
     assert why == [f"tuned table {path}"] * 2
@@ -359,10 +360,10 @@ def hosts(rank: int) -> dict[str, str]:
     return {"SYNTONY_HOST": f"host{rank}"}
 
 
-def racked(group: Verbs, names: tuple[str, ...], effort: object) -> Measurements:
-    """What a probe measures where the wire between two racks is slower."""
+def racked(group: Verbs, names: tuple[str, ...], effort: object, between: float = 1e8) -> Measurements:
+    """What a probe measures where the wire between two racks is slower, if it is."""
     rack = np.array([0, 0, 0, 0, 1, 1, 1])[: group.size]
-    bandwidth = np.where(rack[:, None] == rack, 1e9, 1e8)
+    bandwidth = np.where(rack[:, None] == rack, 1e9, between)
     np.fill_diagonal(bandwidth, np.nan)
     return Measurements(names, np.full_like(bandwidth, 1e-5), bandwidth)
 
@@ -396,6 +397,27 @@ def test_probed_racks_become_the_levels_of_a_group(monkeypatch: pytest.MonkeyPat
     place.path().write_text(json.dumps(document | {"levels": [[0, 1, 2, 3], [3, 5, 6]]}))
     with pytest.raises(UserError, match="it must be lists that hold each rank once"):
         table.load(place)
+
+
+def test_a_group_is_tuned_anew_when_wires_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two racks are found; then the wire between them is as fast as the others."""
+    from syntony.collectives.tuner import levels, probe
+
+    monkeypatch.setattr(probe, "_SIZES", (8, 1024))
+    monkeypatch.setattr(probe.settings, "algorithms", lambda: {"broadcast": ("direct", "dbt")})
+
+    def job(group: Communicator) -> object:
+        found = []
+        for between in (1e8, 1e9):
+            monkeypatch.setattr(levels.probe, "pairs_of", partial(racked, between=between))
+            group.tune()
+            data = np.arange(1000, dtype=np.float32) + group.rank
+            group.all_reduce(data)
+            assert (data == 6 * np.arange(1000) + 15).all()
+            found.append(group._core.choice("all_reduce", 0, 1 << 24)[0])
+        return found
+
+    assert on_ranks(6, job, hosts) == [["hierarchical", "ring"]] * 6
 
 
 def test_no_levels_where_hosts_are_alike_or_have_several_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

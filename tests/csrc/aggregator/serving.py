@@ -17,9 +17,9 @@ from syntony import _emulation
 from tests.csrc.runtime.sip_hash import sip_hash
 
 MAGIC = 0x41595341
-VERSION = 5
+VERSION = 6
 WELCOME, LATE, LEAVE, FAILURE = range(1, 5)
-PART, SUM, HELD = 1, 2, 3
+PART, SUM, HELD, QUESTION, WANTED = range(1, 6)
 AGAIN, MARKED, UNMEASURED = 1, 2, 4
 HEAD_BYTES = 64
 FLOAT32 = 0
@@ -129,6 +129,10 @@ class Wire:
         body = bytes(4 * count)
         where = (self.token, PART, sequence, elements, operation, self.rank, count)
         return packet(*where, body, number_format, flags, path)
+
+    def question(self, sequence: int, elements: int, operation: int = 1) -> bytes:
+        """What has become of the job's `sequence`-th sum?"""
+        return packet(self.token, QUESTION, sequence, elements, operation, self.rank, 0, b"")
 
     def send_packet(self, data: bytes) -> None:
         self.packets.sendto(data, self.address)

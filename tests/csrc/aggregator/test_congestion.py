@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from tests.csrc.aggregator.serving import AGAIN, HELD, LEAVE, MARKED, SUM, WELCOME, Job, Wire, aggregator, everybody
+from tests.csrc.aggregator.serving import (
+    AGAIN,
+    HELD,
+    LEAVE,
+    MARKED,
+    SUM,
+    WANTED,
+    WELCOME,
+    Job,
+    Wire,
+    aggregator,
+    everybody,
+)
 from tests.csrc.aggregator.test_sums import in_rank_order, numbers
 from tests.programs import program
 
@@ -88,6 +100,28 @@ def test_who_asks_again_is_told_that_others_are_late() -> None:
             wire.close()
 
 
+def test_who_asks_is_told_whose_part_is_missing() -> None:
+    """Nobody's part travels again but the one that was lost."""
+    with aggregator(slots=512, slot_bytes=64) as address:
+        job = Job(address, 2)
+        wires = everybody(2, lambda rank: Wire(job, rank))
+        assert all(wire.receive()[0] == WELCOME for wire in wires)
+
+        def asked() -> list[tuple[int, int]]:
+            for wire in wires:
+                wire.send_packet(wire.question(0, CHUNK))
+            return [wire.receive_packet()[:2] for wire in wires]
+
+        assert asked() == [(WANTED, 0)] * 2
+        wires[0].send_packet(wires[0].part(0, CHUNK, CHUNK))
+        assert asked() == [(HELD, 0), (WANTED, 0)]
+        wires[1].send_packet(wires[1].part(0, CHUNK, CHUNK, flags=AGAIN))
+        assert [wire.receive_packet()[:2] for wire in wires] == [(SUM, 0)] * 2
+        assert asked() == [(SUM, 0)] * 2
+        for wire in wires:
+            wire.close()
+
+
 def test_who_waits_for_a_late_rank_asks_again() -> None:
     """The other comes when it has been asked for."""
     sources = numbers(2, 50_000)
@@ -97,8 +131,9 @@ def test_who_waits_for_a_late_rank_asks_again() -> None:
 
         def work(rank: int) -> None:
             clients[rank] = job.join(rank)
-            while rank == 1 and (clients[0] is None or clients[0].resent == 0):
+            while rank == 1 and (clients[0] is None or clients[0].asked == 0):
                 time.sleep(0.01)
             np.testing.assert_array_equal(job.reduce(clients[rank], sources[rank]), in_rank_order(sources))
 
         assert everybody(2, work) == [None, None]
+        assert clients[0].resent == 0  # what was there was not sent again

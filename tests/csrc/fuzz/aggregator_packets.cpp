@@ -80,7 +80,7 @@ Bytes packet(Kind kind, std::uint64_t sequence, std::uint8_t flags, std::uint8_t
 
 std::vector<Bytes> packet_seeds() {
   std::vector<Bytes> seeds;
-  for (const Kind kind : {Kind::part, Kind::sum, Kind::held}) {
+  for (const Kind kind : {Kind::part, Kind::sum, Kind::held, Kind::question, Kind::wanted}) {
     for (std::uint8_t depth = 0; depth <= 2; ++depth) {
       seeds.push_back(packet(kind, depth, 0, depth));
       seeds.push_back(packet(kind, depth, kAgainAndMarked, depth));

@@ -11,6 +11,8 @@ import pytest
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
+from syntony.synth.dsl import DslError
+from syntony.synth.dsl.reductions import as_program
 from syntony.synth.model.collective import Collective
 from syntony.synth.placement.matrices import Axis, placements, read_axes
 from syntony.synth.placement.reductions import COLLECTIVES, MOST_STEPS, Step, applied, describe, programs, verified
@@ -69,6 +71,16 @@ def test_every_program_sums(shape: tuple[int, ...]) -> None:
     found = programs(shape)
     assert len({describe(program) for program in found}) == len(found) >= 1
     assert all(len(program) <= MOST_STEPS and verified(program, shape) for program in found)
+
+
+@pytest.mark.parametrize(("shape", "every"), [((2,), 1), ((5,), 1), ((2, 2), 2), ((2, 3), 9)])
+def test_programs_can_run(shape: tuple[int, ...], every: int) -> None:
+    """`as_program` proves what it makes; a program that does not sum is none."""
+    for program in programs(shape)[::every]:
+        made = as_program(program, shape)
+        assert (made.collective, made.ranks) == ("all_reduce", math.prod(shape))
+    with pytest.raises(DslError, match="never writes"):
+        as_program((Step("reduce_scatter", (0,), False, 1.0),), shape)
 
 
 def test_known_programs_are_found() -> None:
@@ -135,10 +147,13 @@ def test_groups_that_are_too_large() -> None:
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "best.json"
     words = ["place", "dgx-a100:2", "--axes", "dp8xtp2", "--size", "16M", "-o", str(path)]
+    words += ["--program", str(tmp_path / "sum.json")]
     assert main([*words, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["levels"] == [2, 8]
     assert len(answer["placements"]) == 2
+    assert main(["verify", answer["program"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["valid"]
     best = json.loads(path.read_text())
     assert best["factors"] == answer["placements"][0]["factors"]
     assert sorted((place["dp"], place["tp"]) for place in best["ranks"]) == [(d, t) for d in range(8) for t in range(2)]

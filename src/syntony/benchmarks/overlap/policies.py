@@ -106,6 +106,13 @@ LABS = {
         LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}
     ),
 }
+LABS = {
+    **LABS,
+    "skewed": replace(
+        LABS["small experts"],
+        options={**LABS["small experts"].options, "run": {**LABS["ep"].options["run"], "skew": 1.0}},
+    ),
+}
 
 
 def step_of(words: str) -> tuple[Graph, Cost]:

@@ -1,4 +1,4 @@
-"""SYNTONY_TUNE=probe: a group that finds no table of its kind measures one, uses it and keeps it."""
+"""A group measures itself, uses what it has found, and keeps it: where there is no table of its kind, or anew."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ _EFFORT = Effort(budget=0.01, fewest=3, most=15)
 
 
 def probe_if_asked(group: Verbs) -> None:
-    """Collective: all ranks come to the same answer, as they have agreed on their settings."""
+    """SYNTONY_TUNE=probe, and no table of this kind. Collective: all ranks come to the same answer, as they have agreed
+    on their settings."""
     if os.environ.get("SYNTONY_TUNE", "") == "" and os.environ.get("SYNTONY_CONFIG", "") == "":
         return
     said = settings.read(os.environ)
     core = group._core
     if said.mode != "probe" or group.size == 1 or not agreement.lacks_table(core.notes):
         return
-    near = levels.find(group)
-    if near:
-        core.set_levels(near)
+    tune(group)
+
+
+def tune(group: Verbs) -> None:
+    """Levels and algorithms, as the network is now. Collective, between the same calls on all ranks."""
+    core, said, near = group._core, settings.read(os.environ), levels.find(group)
+    core.set_levels(near or core.boxes)
     measured = measure(group, settings.algorithms(), _SIZES, _EFFORT)
     found = Table(Place.here(core.boxes), measured.costs, near)
-    kept = "what was measured when the group was made"
+    kept = "what this group has measured"
     if group.rank == 0:
         if doubt := report.busy(found.place, measured.waited):
             print(f"syntony: {doubt} (syntony tune)", file=sys.stderr)

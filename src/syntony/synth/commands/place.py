@@ -29,6 +29,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_output(
         parser, "-o", "--output", metavar="F.json", help="write the best placement, rank by rank, and its program"
     )
+    add_output(
+        parser, "--program", metavar="P.json", help="write how a group sums in the best placement, as a Program to run"
+    )
     add_timeout(parser, None)
     legend = (
         "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"
@@ -40,6 +43,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from syntony.base.files.whole_file import write_text
     from syntony.base.progress import progress
+    from syntony.synth.dsl.reductions import as_program
+    from syntony.synth.formats.program_file import write_program
     from syntony.synth.model.collective import Collective
     from syntony.synth.placement.matrices import read_axes
     from syntony.synth.placement.search import search
@@ -62,17 +67,22 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"axes {options.axes} cannot be laid over levels {levels}")
     if options.output:
         write_text(options.output, json.dumps(_best(candidates[0], reduced), indent=1) + "\n")
+    if options.program:
+        write_program(
+            as_program(candidates[0].program, candidates[0].placement.groups(reduced).shape[1:]), options.program
+        )
     title = f"{options.axes} on {topology.name}, levels {levels} ({levels.source}); {','.join(reduced)} sums, simulated"
     lines = [title, *(line for candidate in candidates[: options.top] for line in _lines(candidate))]
     defaults = [candidate.default for candidate in candidates]
     if min(defaults) > 0:
         ratio = max(defaults) / min(defaults)
         lines.append(f"summing with one all_reduce, the best placement is {ratio:.1f} times as fast as the worst")
-    lines += [wrote(options.output)] if options.output else []
+    lines += [wrote(path) for path in (options.output, options.program) if path]
     told = {
         "levels": list(levels.shape),
         "placements": [_row(candidate) for candidate in candidates],
         "file": str(options.output) if options.output else None,
+        "program": str(options.program) if options.program else None,
     }
     tell(options, told, lines)
     return 0

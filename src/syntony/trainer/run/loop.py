@@ -34,6 +34,7 @@ from syntony.trainer.elastic.company import Company
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.choosing import Search, chosen, given, wanted
+from syntony.trainer.run.placement import placed
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
 from syntony.trainer.run.progress import Line, Log, Seen
@@ -304,9 +305,10 @@ def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
     if store is None:
         host, port = where.decode().split()
         store = dist.TCPStore(host, int(port), timeout=wait)
-    dist.init_process_group(config.run.backend, store=store, rank=exchange.rank, world_size=ranks, timeout=wait)
+    rank = placed(config.run.placement, config.parallel, exchange) if config.run.placement else exchange.rank
+    dist.init_process_group(config.run.backend, store=store, rank=rank, world_size=ranks, timeout=wait)
     try:
-        yield exchange.rank
+        yield rank
     finally:
         dist.destroy_process_group()
 
