@@ -29,6 +29,18 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
   return event;
 }
 
+/// Sets a flag for as long as it lives.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+  ~Raised() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
 }  // namespace
 
 std::vector<std::uint32_t> TcpControl::neighbours(std::uint32_t rank, std::uint32_t ranks,
@@ -52,16 +64,12 @@ TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbo
       descriptor_(epoll_.get()),
       ranks_(remote.begin(), remote.end()),
       peers_(identity.ranks),
+      unreached_(identity.ranks),
       fresh_(identity.ranks) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (TcpPeer& other : neighbours) {
-    Edge& edge = edges_.emplace_back(other.rank, identity.ranks);
-    edge.socket = std::move(other.control);
-    if (remote.empty()) ranks_.push_back(edge.rank);
-    epoll_event event = interest(EPOLLIN | EPOLLRDHUP, edges_.size() - 1);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, edge.socket.get(), &event) != 0) {
-      throw system_error("cannot watch a socket", errno);
-    }
+    join(other.rank, std::move(other.control));
+    if (remote.empty()) ranks_.push_back(other.rank);
   }
   for (const std::uint32_t rank : ranks_) {
     peers_.at(rank).reached = true;
@@ -72,6 +80,16 @@ TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbo
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, meeting_->descriptor(), &event) != 0) {
     throw system_error("cannot watch for connections", errno);
   }
+}
+
+TcpControl::Edge& TcpControl::join(std::uint32_t rank, UniqueFd socket) {
+  epoll_event event = interest(EPOLLIN | EPOLLRDHUP, edges_.size());
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    throw system_error("cannot watch a socket", errno);
+  }
+  Edge& edge = edges_.emplace_back(rank, identity_.ranks);
+  edge.socket = std::move(socket);
+  return edge;
 }
 
 const TcpControl::Peer& TcpControl::peer_of(std::uint32_t rank) const {
@@ -117,6 +135,7 @@ TcpControl::Held TcpControl::held(std::span<const std::byte> bytes) {
 }
 
 void TcpControl::inquire() {
+  close_ranks();
   const auto open = [](const Edge& edge) { return !edge.socket || edge.asked; };
   if (std::ranges::all_of(edges_, open)) return;
   if (relays_) {
@@ -129,19 +148,23 @@ void TcpControl::inquire() {
 }
 
 void TcpControl::ask(const Edge* except) {
+  for (Edge& edge : edges_) {
+    if (&edge != except) ask(edge);
+  }
+}
+
+void TcpControl::ask(Edge& edge) {
+  if (!edge.socket || (relays_ ? edge.unanswered >= kMostUnanswered : std::exchange(edge.asked, true))) return;
   std::array<std::uint64_t, 1 + kPriorities> inquiry{epoch_};
   for (const Descriptor& started : started_) inquiry.at(1 + index_of(started.priority)) = started.sequence;
-  for (Edge& edge : edges_) {
-    if (!edge.socket || &edge == except) continue;
-    if (relays_ ? edge.unanswered >= kMostUnanswered : std::exchange(edge.asked, true)) continue;
-    edge.unanswered += sizeof(inquiry);
-    send(edge, Kind::inquire, identity_.rank, std::as_bytes(std::span(inquiry)));
-  }
+  edge.unanswered += sizeof(inquiry);
+  send(edge, Kind::inquire, identity_.rank, std::as_bytes(std::span(inquiry)));
 }
 
 void TcpControl::abort(const Abort& reason) {
   if (std::exchange(told_, true)) return;
   if (!aborted_) aborted_ = reason;
+  close_ranks();
   // Also what was heard from a peer: the others must have it before our goodbye, or they would blame us for leaving.
   flood(Kind::abort, identity_.rank, encode(*aborted_));
 }
@@ -152,6 +175,8 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
   std::memcpy(body.data(), &number, sizeof(number));
   std::ranges::copy(std::as_bytes(std::span(message)), body.begin() + sizeof(number));
   flood(Kind::post, identity_.rank, body);
+  if (relays_) posts_[identity_.rank][post_slot(number)] = {number, std::string(message)};
+  close_ranks();
 }
 
 void TcpControl::leave() {
@@ -251,10 +276,16 @@ std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t 
 }
 
 void TcpControl::progress() {
+  if (called_) meeting_->progress();
+  listen();
+  if (meeting_ != nullptr && relays_) receive();
+}
+
+void TcpControl::listen() {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   if (count <= 0) return;
-  reading_ = true;
+  const Raised reading(reading_);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t place = events[static_cast<std::size_t>(i)].data.u64;
     place == kMeeting ? meeting_->progress() : read(edges_[place]);
@@ -263,7 +294,6 @@ void TcpControl::progress() {
     if (!edge.outbox.empty()) write(edge);
   }
   tell();
-  reading_ = false;
 }
 
 void TcpControl::read(Edge& edge) {
@@ -304,6 +334,7 @@ bool TcpControl::take_messages(Edge& edge) {
 
 bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body) {
   edge.unanswered = 0;
+  if (prefix.kind != Kind::leave && prefix.kind != Kind::statuses) close_ranks();
   switch (prefix.kind) {
     case Kind::inquire:
       return take_inquiry(edge, body);
@@ -396,13 +427,16 @@ void TcpControl::lose(Edge& edge, const std::string& how) {
   close(edge);
   if (peers_[edge.rank].state != PeerStatus::State::alive) return;
   end(edge.rank, PeerStatus::State::dead, how);
-  if (relays_) flood(Kind::dead, edge.rank, std::as_bytes(std::span(how)));
+  if (!relays_) return;
+  flood(Kind::dead, edge.rank, std::as_bytes(std::span(how)));
+  close_ranks();
 }
 
 void TcpControl::close(Edge& edge) {
   edge.socket.reset();
   edge.inbox.clear();
   edge.outbox.clear();
+  frayed_ = relays_ && meeting_ != nullptr;
 }
 
 void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {

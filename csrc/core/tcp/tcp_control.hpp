@@ -14,7 +14,8 @@
 //
 // Each message says of which rank it tells, and whoever hears it first can tell that it is new: statuses have versions,
 // posts have numbers, inquiries epochs, and nobody ends twice. So it does not matter along how many ways it comes, and
-// deaths of some neighbours cut nobody off.
+// deaths of some neighbours cut nobody off. Should a rank's next one in the circle have gone, it connects to the first
+// behind it that lives, as soon as somebody has something to say: so those who are left stay connected, whoever goes.
 //
 // announce() and complete() store, and send nothing but where somebody waits for what starts; progress() answers
 // those who ask. So a rank that is busy elsewhere answers as long as its progress engine watches descriptors(), a rank
@@ -89,6 +90,7 @@ class TcpControl final : public ControlPlane {
  private:
   using Kind = ControlPrefix::Kind;
   using Clock = std::chrono::steady_clock;
+  using Post = std::pair<std::uint64_t, std::string>;  // number, text
   /// What a rank has said of its work, held once however many have said the same.
   struct Said {
     ControlStatus status;
@@ -118,7 +120,7 @@ class TcpControl final : public ControlPlane {
   /// A neighbour that says nothing, a stopped rank perhaps, is told no more than its kernel is sure to take: a
   /// connection whose window stays shut counts as dead.
   static constexpr std::size_t kMostUnanswered = 32U << 10U;
-  using Posts = std::array<std::pair<std::uint64_t, std::string>, kPostSlots>;  // number, text
+  using Posts = std::array<Post, kPostSlots>;
 
   [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
   [[nodiscard]] Held own_status();
@@ -126,6 +128,7 @@ class TcpControl final : public ControlPlane {
   void flood(Kind kind, std::uint32_t of, std::span<const std::byte> body, const Edge* except = nullptr);
   void send(Edge& edge, Kind kind, std::uint32_t of, std::span<const std::byte> body);
   void write(Edge& edge);
+  void listen();
   void read(Edge& edge);
   /// Takes all whole messages from the inbox. False when one cannot be believed.
   [[nodiscard]] bool take_messages(Edge& edge);
@@ -134,6 +137,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_status(Edge& edge, std::span<const std::byte> body, bool last);
   [[nodiscard]] bool take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
   void ask(const Edge* except);
+  void ask(Edge& edge);
   /// Its connection has ended; without a goodbye it is dead.
   void lose(Edge& edge, const std::string& how);
   void close(Edge& edge);
@@ -141,6 +145,8 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] Held held(std::span<const std::byte> bytes);
   /// Of a rank, from a neighbour or, where that is null, from ourselves.
   void hear(std::uint32_t rank, const Held& said, Edge* from);
+
+  Edge& join(std::uint32_t rank, UniqueFd socket);
 
   // Where not every rank is a neighbour (tcp_relays.cpp).
   void begin_epoch(std::uint64_t epoch, Edge* asker);
@@ -150,6 +156,9 @@ class TcpControl final : public ControlPlane {
   void tell(Edge& edge);
   void tell(Edge& edge, RankSet& whom, bool left);
   [[nodiscard]] bool take_statuses(Edge& edge, std::span<const std::byte> body);
+  void close_ranks();
+  void receive();
+  void catch_up(Edge& edge);
 
   GroupIdentity identity_;
   TcpMeeting* meeting_;
@@ -162,7 +171,10 @@ class TcpControl final : public ControlPlane {
   std::map<std::uint32_t, std::string> ends_;  // of those that have ended: how
   std::vector<Held> lately_;                   // the last statuses heard, each once
   bool relays_ = false;                        // not every rank is a neighbour
-  bool reading_ = false;                       // inside progress(): what is to be sent goes out together
+  bool frayed_ = false;                        // a neighbour has gone, perhaps the next in the circle
+  std::optional<std::uint32_t> called_;        // who is to come in its place
+  RankSet unreached_;                          // who could not
+  bool reading_ = false;                       // inside listen(): what is to be sent goes out together
   std::vector<Descriptor> started_;            // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
   std::uint64_t version_ = 0;  // of our last status

@@ -16,6 +16,12 @@
 //
 // Should several begin an epoch at the same time, the greatest of its numbers counts, in which the lowest digits are
 // the rank that has asked.
+//
+// When neighbours go, those who stay close ranks, as soon as one of them has something to tell:
+//
+//      0 -- 1 -- 2 -- 3 -- 4       0            3 -- 4      the next one in the circle that lives is a neighbour, or is
+//        \_______|              ==>  \__________/            dialed; it is told what it may have missed, and closes
+//                                                           ranks in its turn
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -44,6 +50,13 @@ bool take_from(std::span<const std::byte>& bytes, Value& value) {
   std::memcpy(&value, bytes.data(), sizeof(value));
   bytes = bytes.subspan(sizeof(value));
   return true;
+}
+
+std::vector<std::byte> body_of(const std::pair<std::uint64_t, std::string>& post) {
+  std::vector<std::byte> body;
+  put(body, &post.first, 1);
+  put(body, post.second.data(), post.second.size());
+  return body;
 }
 
 }  // namespace
@@ -155,6 +168,55 @@ bool TcpControl::take_statuses(Edge& edge, std::span<const std::byte> body) {
   }
   if (epoch == epoch_) edge.listens = true;
   return true;
+}
+
+// ---- when neighbours go
+
+void TcpControl::close_ranks() {
+  if (!frayed_ || called_) return;
+  for (std::uint32_t step = 1; step < identity_.ranks; ++step) {
+    const std::uint32_t next = (identity_.rank + step) % identity_.ranks;
+    if (peers_[next].state != PeerStatus::State::alive || unreached_.contains(next)) continue;
+    const auto there = [next](const Edge& edge) { return edge.rank == next && edge.socket; };
+    if (std::ranges::any_of(edges_, there)) break;
+    called_ = next;
+    meeting_->call_control(next);
+    return;
+  }
+  frayed_ = false;
+}
+
+/// Neighbours that come when the group has long formed, and the news that one does not.
+void TcpControl::receive() {
+  for (TcpArrival& arrival : meeting_->take_controls()) {
+    if (arrival.rank == called_) called_.reset();
+    if (peers_[arrival.rank].state != PeerStatus::State::alive) continue;
+    catch_up(join(arrival.rank, std::move(arrival.socket)));
+  }
+  for (const std::uint32_t rank : meeting_->take_unreached()) {
+    called_.reset();
+    unreached_.insert(rank);  // it has gone, and nobody has told us how
+    close_ranks();
+  }
+}
+
+/// Tells it what it may have missed.
+void TcpControl::catch_up(Edge& edge) {
+  edge.news = fresh_;
+  for (std::uint32_t rank = 0; rank < identity_.ranks; ++rank) {
+    if (peers_[rank].state == PeerStatus::State::left) edge.gone.insert(rank);
+  }
+  for (const auto& [rank, how] : ends_) {
+    if (peers_[rank].state == PeerStatus::State::dead) send(edge, Kind::dead, rank, std::as_bytes(std::span(how)));
+  }
+  for (const auto& [rank, posts] : posts_) {
+    for (const Post& post : posts) {
+      if (post.first != 0) send(edge, Kind::post, rank, body_of(post));
+    }
+  }
+  if (aborted_) send(edge, Kind::abort, identity_.rank, encode(*aborted_));
+  if (epoch_ != 0) ask(edge);
+  tell(edge);
 }
 
 }  // namespace syntony

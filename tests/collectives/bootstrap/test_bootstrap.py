@@ -20,6 +20,7 @@ import pytest
 from syntony import TcpBootstrap
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
+from syntony.collectives.bootstrap.slurm import slurm_step
 from tests.collectives.meeting import HOST, SOON, at_once
 
 ROOT = Path(__file__).parents[3]
@@ -369,18 +370,39 @@ print(json.dumps({"rank": group.rank, "boxes": group.boxes}))
 """
 
 
-@pytest.mark.parametrize("hosts", [("one", "one"), ("one", "two")])
-def test_processes_make_groups_on_one_host_and_on_two(hosts: tuple[str, str], port: int) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("gpu7", "gpu7"),
+        ("login1,gpu[03-05]", "login1"),
+        ("gpu[03-05,07],login1", "gpu03"),
+        ("rack[1-2]gpu[08,11]-ib,gpu1", "rack1gpu08-ib"),
+    ],
+)
+def test_a_step_of_slurm(monkeypatch: pytest.MonkeyPatch, nodes: str, first: str) -> None:
+    srun = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NODELIST": nodes, "SLURM_JOB_ID": "12005"}
+    for variable, value in (srun | {"SLURM_STEP_ID": "2"}).items():
+        monkeypatch.setenv(variable, value)
+    told = {"RANK": "3", "WORLD_SIZE": "16", "MASTER_ADDR": first, "MASTER_PORT": str(20_000 + 5 + 2 * 997)}
+    assert slurm_step() == told
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")  # a shell of salloc's
+    assert slurm_step() == {}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "launcher"),
+    [
+        (("one", "one"), ("RANK", "WORLD_SIZE", "MASTER_ADDR")),
+        (("one", "two"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")),
+    ],
+)
+def test_processes_make_groups_on_one_host_and_on_two(
+    hosts: tuple[str, str], launcher: tuple[str, str, str], port: int
+) -> None:
     started = []
     for rank, host in enumerate(hosts):
-        own = {
-            "RANK": f"{rank}",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": HOST,
-            "MASTER_PORT": f"{port}",
-            "SYNTONY_HOST": host,
-            "SYNTONY_SECRET": "sesame",
-        }
+        own = dict(zip(launcher, (f"{rank}", "2", HOST), strict=True))
+        own |= {"MASTER_PORT": f"{port}", "SYNTONY_HOST": host, "SYNTONY_SECRET": "sesame"}
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TORCHELASTIC")} | own
         command = [sys.executable, "-c", RANK]
         started.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True))

@@ -412,6 +412,56 @@ void relayed_goodbye(std::uint64_t) {
   });
 }
 
+/// All neighbours of a rank go, some with a goodbye, and the next one behind them, of which it could not hear: it and the
+/// others still hear of each other.
+void neighbours_gone(std::uint64_t) {
+  constexpr std::uint32_t kRanks = 18, kUnheard = 3;
+  run_ranks(kRanks, [](Rank& rank) {
+    const std::vector<std::uint32_t> gone = TcpControl::neighbours(0, kRanks, {}), others = rank.others();
+    const auto near = TcpControl::neighbours(rank.rank, kRanks, {});
+    auto meeting = std::make_unique<TcpMeeting>(rank.publish(), TcpOptions{}, rank.identity(),
+                                                rank.gathering.published, others, kPatience);
+    std::vector<TcpPeer> peers = meeting->connect_control(near);
+    auto control = std::make_unique<TcpControl>(rank.identity(), peers, meeting.get(), others);
+    const auto goes = [&](std::uint32_t peer) { return peer == kUnheard || std::ranges::find(gone, peer) != gone.end(); };
+    const auto state = [&](std::uint32_t peer) { return control->status(peer).state; };
+    rank.meet();
+    if (goes(rank.rank)) {
+      if (rank.rank % 2 == 0) control->leave();
+      control.reset();
+      meeting.reset();
+    } else {
+      const auto known = [&](std::uint32_t peer) {
+        const bool heard = rank.rank != 0 || peer != kUnheard;  // that one it hears of when it is connected again
+        return !goes(peer) || !heard || state(peer) == (peer % 2 == 0 ? State::left : State::dead);
+      };
+      eventually([&] { return control->progress(), std::ranges::all_of(others, known); }, "who has gone");
+    }
+    rank.gathering.settle([&] {
+      if (control) control->progress();
+    });
+    if (control) {
+      const std::string text = "of " + std::to_string(rank.rank);
+      control->announce(operation(1, rank.rank));
+      control->post(post_number(1, 1), text);
+      const auto heard = [&](std::uint32_t peer) {
+        return goes(peer) ? state(peer) == (peer % 2 == 0 ? State::left : State::dead)
+                          : control->posted(peer, post_number(1, 1)) == "of " + std::to_string(peer) &&
+                                control->status(peer).known;
+      };
+      const auto all = [&] {
+        control->progress();
+        control->inquire();
+        return std::ranges::all_of(others, heard);
+      };
+      eventually(all, "all hear of all");
+    }
+    rank.gathering.settle([&] {
+      if (control) control->progress();
+    });
+  });
+}
+
 /// Of a large group each rank has few neighbours, nobody is far from anybody, and the loss of some cuts nobody off.
 void circulant(std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -459,6 +509,7 @@ constexpr std::array kControlTests{Test{"status", status},
                                    Test{"flood_of_questions", flood_of_questions},
                                    Test{"relayed", relayed},
                                    Test{"relayed_goodbye", relayed_goodbye},
+                                   Test{"neighbours_gone", neighbours_gone},
                                    Test{"circulant", circulant},
                                    Test{"legible_reasons", legible_reasons}};
 

@@ -52,7 +52,7 @@ void TcpMeeting::go_on(Dial& dial, Clock::time_point now) {
   if (std::exchange(dial.ready, false)) {
     advance(dial);
   } else if (now >= dial.deadline) {
-    fail(dial.rank, unanswered(dial));
+    fail(dial, unanswered(dial));
   } else if (!dial.connected && now >= dial.give_up) {
     dial.pausing ? attempt(dial) : try_another(dial);
   }
@@ -99,7 +99,7 @@ void TcpMeeting::try_another(Dial& dial) {
     dial.current = next;
     return attempt(dial);
   }
-  fail(dial.rank, unreachable(dial));
+  fail(dial, unreachable(dial));
 }
 
 void TcpMeeting::advance(Dial& dial) {
@@ -131,7 +131,7 @@ bool TcpMeeting::answer(Dial& dial) {
     return reject(dial, kNoRank), false;
   }
   const std::size_t flows = pair_of(dial.rank).flows;
-  if (ack.flows != flows) return fail(dial.rank, disagreement(dial.rank, ack.flows, flows)), false;
+  if (ack.flows != flows) return fail(dial, disagreement(dial.rank, ack.flows, flows)), false;
   if (!write_whole(dial.socket.get(), answer_to(ack, dial.hello, identity_.token))) return hung_up(dial), false;
   dial.received = 0;
   return dial.answered = true;

@@ -195,6 +195,16 @@ void TcpMeeting::call(std::uint32_t rank) {
   }
 }
 
+void TcpMeeting::call_control(std::uint32_t rank) {
+  try {
+    const TcpEndpoints theirs = dialable(rank, published(rank), listener_.endpoints());
+    plan_dial(rank, kControlFlow, theirs, Clock::now() + timeout_);
+    attempt(dials_.back());
+  } catch (const Error&) {
+    unreached_.push_back(rank);
+  }
+}
+
 void TcpMeeting::progress() {
   if (broken_by_) return;
   try {
@@ -260,7 +270,8 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
     tune_data_socket(socket.get(), options_);
     ++pair.met;
   }
-  arrivals_.push_back({.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text()});
+  (flow == kControlFlow && !forming_ ? controls_ : arrivals_)
+      .push_back({.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text()});
 }
 
 /// It has ended, and another one comes in its place.
@@ -278,6 +289,14 @@ void TcpMeeting::fail(std::uint32_t rank, const Error& error) {
   failures_.push_back(error);
   pair_of(rank).link = Link::failed;
   cancel_dials(rank);
+}
+
+/// Who has gone since the group formed is no failure of the others, whoever wanted to tell it something.
+void TcpMeeting::fail(Dial& dial, const Error& error) {
+  if (dial.flow != kControlFlow || forming_) return fail(dial.rank, error);
+  drop(dial.socket);
+  dial.over = true;
+  unreached_.push_back(dial.rank);
 }
 
 void TcpMeeting::watch(int socket, std::uint32_t events, bool fresh) const {

@@ -100,6 +100,8 @@ class TcpMeeting {
   /// Begins to make the data sockets to a rank, unless somebody has begun already. Throws Error(system) for a rank that
   /// published no address.
   void call(std::uint32_t rank);
+  /// Begins to make a control socket to a rank that was no neighbour while the group formed.
+  void call_control(std::uint32_t rank);
   /// Goes on with what is being made, and serves who dials us. Non-blocking. Throws nothing: the control plane, which
   /// calls it for ranks that move no data, has nobody to tell.
   void progress();
@@ -109,6 +111,9 @@ class TcpMeeting {
   [[nodiscard]] bool calling() const { return !dials_.empty(); }
   /// Data sockets made since the last call.
   [[nodiscard]] std::vector<TcpArrival> take_arrivals() { return std::exchange(arrivals_, {}); }
+  /// Control sockets made since the last call, whoever has dialed; and to which ranks none could be made.
+  [[nodiscard]] std::vector<TcpArrival> take_controls() { return std::exchange(controls_, {}); }
+  [[nodiscard]] std::vector<std::uint32_t> take_unreached() { return std::exchange(unreached_, {}); }
   /// Why data sockets could not be made, since the last call: each names one rank.
   [[nodiscard]] std::vector<Error> take_failures() { return std::exchange(failures_, {}); }
   /// Readable when progress() has something to do.
@@ -143,6 +148,7 @@ class TcpMeeting {
   void drop(UniqueFd& socket) const;
   void require_alive(const TcpArrival& control) const;
   void fail(std::uint32_t rank, const Error& error);
+  void fail(Dial& dial, const Error& error);
   [[nodiscard]] std::string missing(std::vector<int>& ranks) const;
   [[nodiscard]] Error late() const;
   [[nodiscard]] Error disagreement(std::uint32_t rank, std::uint32_t theirs, std::size_t ours) const;
@@ -181,6 +187,8 @@ class TcpMeeting {
   std::vector<Guest> guests_;
   std::vector<Dial> dials_;
   std::vector<TcpArrival> arrivals_;
+  std::vector<TcpArrival> controls_;  // later than the group has formed
+  std::vector<std::uint32_t> unreached_;
   std::vector<Error> failures_;
   std::optional<Error> broken_by_;
   std::vector<int> knocking_;  // listening sockets with somebody at the door

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, Replacing, run_ranks
+from syntony.collectives.bootstrap.slurm import slurm_step
 
 
 def work_on_ranks(
@@ -27,7 +28,8 @@ def work_on_ranks(
 
 
 def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:
-    """The way to the other ranks under torchrun, mpirun or a launcher that sets RANK and WORLD_SIZE; None without one.
+    """The way to the other ranks under torchrun, mpirun, srun or a launcher that sets RANK and WORLD_SIZE; None without
+    one.
 
     Raises UserError when `ranks` (the option) contradicts the launcher, or when rank 0 cannot be reached in `timeout`
     seconds.
@@ -42,7 +44,7 @@ def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:
 
 
 def _exchange(timeout: float) -> Exchange | None:
-    environment = os.environ
+    environment = slurm_step() | os.environ
     exchange: Exchange
     if any(name in environment for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")):
         from syntony.collectives.bootstrap.bootstraps import MpiBootstrap

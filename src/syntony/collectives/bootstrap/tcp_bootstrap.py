@@ -36,6 +36,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 from syntony.collectives.bootstrap.bootstraps import Turns, missing
 from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_name, job_secret, nonce, proofs, read
+from syntony.collectives.bootstrap.slurm import slurm_step
 from syntony.collectives.bootstrap.user_secret import user_secret
 
 _FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
@@ -96,13 +97,15 @@ class TcpBootstrap:
 
     @classmethod
     def from_environment(cls, timeout: float = 300.0) -> TcpBootstrap:
-        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them; SYNTONY_SECRET, SYNTONY_JOB.
+        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them; what they do not say, srun's
+        variables do (slurm.py). SYNTONY_SECRET, SYNTONY_JOB.
 
         Under torchrun, whose own store answers at MASTER_PORT, StoreBootstrap is the one to take.
         """
+        told = slurm_step() | os.environ
         values = {}
         for variable in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
-            text = os.environ.get(variable)
+            text = told.get(variable)
             if text is None or not text.isdecimal():
                 found = "is not set" if text is None else f"is {text!r}"
                 raise UserError(f"the environment variable {variable} should be a number, it {found}")
@@ -112,7 +115,7 @@ class TcpBootstrap:
                 "torchrun's own store answers at MASTER_PORT: "
                 "use StoreBootstrap(*next(torch.distributed.rendezvous('env://')))"
             )
-        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        address = told.get("MASTER_ADDR", "127.0.0.1")
         return cls.of_this_job(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout)
 
     @classmethod
