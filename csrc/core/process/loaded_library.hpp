@@ -11,8 +11,8 @@ class LoadedLibrary {
   /// Of a program and the one that it was built for.
   using Version = std::pair<unsigned, unsigned>;
 
-  /// `file`: as dlopen() finds it; a process that has loaded one already keeps it. `name`, `packages`: for people. Throws
-  /// Error(system) where there is none.
+  /// `file`: as dlopen() finds it; a process that has loaded one already keeps it. `name`, `packages`: for people.
+  /// Throws Error(system) where there is none.
   LoadedLibrary(const char* file, std::string name, const std::string& packages);
 
   /// Throws Error(system) where it has no such function.

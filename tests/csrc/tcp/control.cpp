@@ -412,18 +412,20 @@ void relayed_goodbye(std::uint64_t) {
   });
 }
 
-/// All neighbours of a rank go, some with a goodbye, and the next one behind them, of which it could not hear: it and the
-/// others still hear of each other.
+/// All neighbours of a rank go, some with a goodbye, and the next one behind them, of which it could not hear: it and
+/// the others still hear of each other.
 void neighbours_gone(std::uint64_t) {
   constexpr std::uint32_t kRanks = 18, kUnheard = 3;
   run_ranks(kRanks, [](Rank& rank) {
     const std::vector<std::uint32_t> gone = TcpControl::neighbours(0, kRanks, {}), others = rank.others();
     const auto near = TcpControl::neighbours(rank.rank, kRanks, {});
-    auto meeting = std::make_unique<TcpMeeting>(rank.publish(), TcpOptions{}, rank.identity(),
-                                                rank.gathering.published, others, kPatience);
+    auto meeting = std::make_unique<TcpMeeting>(rank.publish(), TcpOptions{}, rank.identity(), rank.gathering.published,
+                                                others, kPatience);
     std::vector<TcpPeer> peers = meeting->connect_control(near);
     auto control = std::make_unique<TcpControl>(rank.identity(), peers, meeting.get(), others);
-    const auto goes = [&](std::uint32_t peer) { return peer == kUnheard || std::ranges::find(gone, peer) != gone.end(); };
+    const auto goes = [&](std::uint32_t peer) {
+      return peer == kUnheard || std::ranges::find(gone, peer) != gone.end();
+    };
     const auto state = [&](std::uint32_t peer) { return control->status(peer).state; };
     rank.meet();
     if (goes(rank.rank)) {
