@@ -13,6 +13,7 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.models import layers_of, model_named
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.policies.steps import MOVED, STEPS, dense, priced, seconds, tensor
 
@@ -32,6 +33,14 @@ def test_need_computes_the_first_gradients_late_where_that_hides_the_last_sums(m
     cost = priced(graph, ratio)
     assert seconds(graph, cost, "need") == pytest.approx(microbatches)  # all sums are hidden
     assert seconds(graph, cost, "p3", slice=1 << 20) > 1.01 * microbatches
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_shuffled_passes_gather_their_weights_apart(pp: int) -> None:
+    """Neither may wait for weights that are gathered for the other's later layers."""
+    layout = Layout(dp=2, tp=2, pp=pp, zero=3, microbatches=4)
+    graph = generate(layers_of(model_named("thin"), layout), layout)
+    assert seconds(graph, priced(graph), "dualpipe") < seconds(graph, priced(graph), "fifo")
 
 
 def test_more_microbatches_side_by_side_hide_more() -> None:

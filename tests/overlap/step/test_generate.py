@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from syntony.base.command import UserError
 from syntony.overlap.layouts.memory import needed
-from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.predict.simulation import Timeline, simulate
+from syntony.overlap.step.cost import ring_wire
 from syntony.overlap.step.generate import generate, split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
@@ -25,7 +26,9 @@ from tests.sampled import examples
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     dp, pp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
-    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zbv", "dualpipe_v"]))
+    schedule = draw(
+        st.sampled_from(["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zbv", "dualpipe_v", "bpipe"])
+    )
     zero = draw(st.sampled_from([0, 1, 2, 3]))
     replicas = draw(st.sampled_from([1, 2])) if zero and dp > 1 else 1
     return Layout(
@@ -65,6 +68,24 @@ def test_every_layout(layout: Layout, model) -> None:
     assert forward == layout.microbatches * sum(sum(layer.segments) for layer in layers)
     backward = {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT}
     assert sum(op.amount for op in graph if op.kind in backward) == 2 * forward
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_lent_activations(recompute: bool) -> None:
+    """On quick wires a balanced pipeline takes as long as 1f1b, and its fullest device holds 3 microbatches, not 4; but
+    the last one also has logits."""
+    layers = layers_of(model_named("gpt:hidden=512,blocks=14,vocab=512,seq=512"), Layout(pp=4))
+    cost = replace(COST, wires={"pp": ring_wire(4, 1e12, 1e-9)})
+
+    def step(schedule: str) -> Timeline:
+        graph = generate(layers, Layout(pp=4, microbatches=8, schedule=schedule, recompute=recompute))
+        return simulate(in_order(graph), cost)
+
+    plain, lending = step("1f1b"), step("bpipe")
+    assert lending.seconds <= 1.002 * plain.seconds
+    assert lending.peak[0] < 0.9 * plain.peak[0]  # what is being computed again comes on top
+    assert all(lending.peak[device] == plain.peak[device] for device in (1, 2))
+    assert lending.peak[3] <= plain.peak[3] + plain.peak[0] / 2  # two places
 
 
 def test_names() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import pytest
 
 from syntony.base.command import UserError
 from syntony.overlap.step.pipelines.pipelines import PIPELINES, pipeline
-from syntony.overlap.step.pipelines.tasks import Pipeline, Task, Times, finish
+from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times, finish
 
 SIZES = [(1, 2), (2, 4), (3, 9), (4, 8), (4, 12)]
 EVEN = [(2, 4), (4, 4), (4, 8), (6, 6), (8, 16)]
@@ -17,7 +18,7 @@ EVEN = [(2, 4), (4, 4), (4, 8), (6, 6), (8, 16)]
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize(("p", "m"), SIZES)
 def test_every_task_once_in_an_order_that_runs(name: str, p: int, m: int) -> None:
-    if PIPELINES[name].twins and p % 2:
+    if (PIPELINES[name].twins or (name == "bpipe" and p > 1)) and p % 2:
         with pytest.raises(UserError, match="pairs devices"):
             pipeline(name, p, 1, m)
         return
@@ -35,6 +36,40 @@ def test_chimera(p: int, m: int) -> None:
     if m == p:
         assert finish(found, Times()) == 3 * m + 2 * (p - 2)
     assert held(found) == tuple(p // 2 + 1 + min(d, p - 1 - d) for d in range(p))
+
+
+@pytest.mark.parametrize("p", [2, 4, 6, 8, 16])
+def test_bpipe(p: int) -> None:
+    """Section 3: as quick as 1f1b, and no device holds more than half of what the first one did, and a little."""
+    for m in (p, 2 * p, 4 * p):
+        found = pipeline("bpipe", p, 1, m)
+        assert finish(found, Times()) == finish(pipeline("1f1b", p, 1, m), Times())
+        for d, order in enumerate(found.orders):
+            own, room = _lending(order)
+            assert own == min(m, p - d, p // 2 + 1)
+            assert not room or d + 1 + room <= p // 2 + (1 if p in (4, 8) else 2)  # with the borrower's own
+
+
+def _lending(order: Sequence[Task]) -> tuple[int, int]:
+    """Microbatches that a device holds at most, those that leave or come during a task counted; and places that the
+    other device must have, each free again from when on what was in it comes back."""
+    here, away, most, room = set[int](), set[int](), 0, 0
+    leaving, left = set[int](), set[int]()  # before the next task, and before the last one
+    for task in order:
+        m = task.microbatch
+        if task.kind == LEND:
+            leaving.add(m)
+            away.add(m)
+            room = max(room, len(away))
+        elif task.kind == RETURN:
+            away.remove(m)
+            here.add(m)
+        else:
+            here = (here | {m}) - left
+            leaving, left = set(), leaving
+            most = max(most, len(here))
+            here -= {m} if task.kind == "B" else set()
+    return most, room
 
 
 @pytest.mark.parametrize("waves", [1, 2, 4])
@@ -101,6 +136,7 @@ def test_memory(p: int, m: int) -> None:
         (lambda orders: (orders[0] + orders[0][:1], orders[1]), "one F of every chunk and microbatch"),
         (lambda orders: (orders[1], orders[0]), "but lies on 1"),
         (lambda orders: (orders[0][::-1], orders[1]), "waits forever with"),
+        (lambda orders: ((*orders[0], Task(LEND, 0, 1)), orders[1]), "between a forward, a return and a backward"),
     ],
 )
 def test_broken_orders_are_named(change, message: str) -> None:

@@ -89,6 +89,8 @@ EXACT = {
         "dp4 x ep2 factors": EXPERTS | FACTORS | split(dp=4, ep=2),
         "dp4 x ep2 sums of all forms": EXPERTS | SUMS[2] | split(dp=4, ep=2),
         "dp2 x pp2": split(dp=2, pp=2),
+        "pp4 bpipe": split(pp=4, schedule="bpipe"),
+        "pp4 bpipe, recompute, optimistic": split(pp=4, schedule="bpipe", recompute=True) | OPTIMISTIC,
         "dp4 secondary": split(dp=4, zero=3, secondary=2),
         "dp4 secondary, recompute, optimistic": split(dp=4, zero=3, secondary=2, recompute=True) | OPTIMISTIC,
         "dp2 x pp2 secondary": split(dp=2, pp=2, zero=3, secondary=2, schedule="zb1p"),
@@ -161,7 +163,7 @@ CLOSE = {
 
 
 SOME = (
-    "dp4 sums of all forms", "dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3",
+    "dp4 sums of all forms", "pp4 bpipe", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3",
     "dp2 x pp2 x ep2", "dp2 x pp2 chimera zero 2", "dp4 secondary",
 )  # fmt: skip
 SELDOM = (

@@ -25,7 +25,7 @@ BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile
 EXPERTS = ("model.experts=4",)
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v",
-             "chimera", "hanayo")  # fmt: skip
+             "chimera", "hanayo", "bpipe")  # fmt: skip
 POLICIES = ("need", "p3", "tictac", "bytescheduler", "pace", "ddp", "gradientflow", "dear", "centauri", "ooo_backprop")
 
 

@@ -51,6 +51,8 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "tp 4, grid": ("fifo", Parallel(tp=4, grid=True)),
     "tp 4, grid, recompute": ("fifo", Parallel(tp=4, grid=True, recompute=True)),
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
+    "pp 4 bpipe": ("fifo", Parallel(pp=4, schedule="bpipe")),
+    "pp 4 bpipe, recompute": ("fifo", Parallel(pp=4, schedule="bpipe", recompute=True)),
     "pp 4 chimera": ("fifo", Parallel(pp=4, schedule="chimera")),
     "pp 4 hanayo": ("fifo", Parallel(pp=4, schedule="hanayo")),
     "pp 4 v_half": ("fifo", Parallel(pp=4, schedule="v_half")),

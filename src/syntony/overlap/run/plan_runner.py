@@ -6,7 +6,8 @@
 
 A lane is one torch group (csrc/torch/queues): strictly the plan's order, at most the plan's window of bytes in
 flight. So ranks can never wait for each other in different orders, whatever each of them computes first. Messages
-between pipeline stages have a lane for each peer and direction.
+between pipeline stages have a lane for each peer and direction. What a stage has lent to another (step/loans.py) is
+sent back by the other's lane, in its turn, as nobody there is sure to be free to say so.
 
 Sums of gradients (ops with `pieces`) are canonical, a pairwise tree over ranks, which gives the bits of one process and
 sends the bytes of a ring. Syntony's backend has an algorithm for them. On others ranks exchange their parts and add
@@ -28,7 +29,7 @@ from syntony import _torch
 from syntony.base.command import UserError
 from syntony.collectives.torch_backend.backend import communicator_of
 from syntony.overlap.step.op import COMPUTE, Kind, Op
-from syntony.overlap.step.op_key import OpKey
+from syntony.overlap.step.op_key import LENT, RETURNED, OpKey
 from syntony.overlap.step.plan import Plan
 
 _MOVES = {
@@ -94,7 +95,7 @@ class PlanRunner:
         self.step = -1
         self._numbers: list[int] = []  # what the user calls each step
         self._index: dict[OpKey, int] = {}
-        self._slots: list[_torch.Slot] = []
+        self._slots: list[tuple[str, _torch.Move, int, int, int, int, bool]] = []  # arguments of _torch.Slot
         self._keys: list[OpKey] = []
         self._bound: dict[OpKey, tuple[Tensor, Tensor]] = {}
         self._actions: dict[int, Callable[[], None]] = {}
@@ -127,16 +128,20 @@ class PlanRunner:
                     if second not in groups:
                         raise UserError(f"canonical all_reduces on lane {lane!r} need a second group, {second!r}")
                     self._add(orders.setdefault(second, (groups[second], 0, []))[2], op, _torch.Move.ALL_GATHER)
+        for key, place in self._index.items():
+            if (key.kind, key.direction) == (Kind.RECV, LENT):
+                then = self._index[key.sender._replace(direction=RETURNED)]
+                self._slots[place] = (*self._slots[place][:5], then, False)
         self.groups = groups
         self._lanes = _torch.Lanes(
-            self._slots,
+            [_torch.Slot(*slot) for slot in self._slots],
             [_torch.Order(title, _backend_of(group), ops, window) for title, (group, window, ops) in orders.items()],
         )
 
     def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
         """A slot of a queue. `then`: the slot that begins when this one has ended."""
         place = len(self._slots)
-        self._slots.append(_torch.Slot(str(op.key), move, int(op.amount), op.peer, tag, then, then < 0))
+        self._slots.append((str(op.key), move, int(op.amount), op.peer, tag, then, then < 0))
         self._keys.append(op.key)
         self._index.setdefault(op.key, place)
         self._last[op.key] = place

@@ -19,7 +19,7 @@ Rules that whoever runs it must know:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -28,25 +28,31 @@ from numpy.typing import NDArray
 from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.loans import Left, lent
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, TWIN, OpKey
 from syntony.overlap.step.pipelines.pipelines import pipeline
-from syntony.overlap.step.pipelines.tasks import Pipeline, Times
+from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times
 
 
 def generate(
-    layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None = None, chunks: tuple[range, ...] = ()
+    layers: Sequence[LayerSpec],
+    layout: Layout,
+    order: Pipeline | None = None,
+    chunks: tuple[range, ...] = (),
+    apart: bool = False,
 ) -> Graph:
     """The step of these layers. Raises UserError where they do not fit the layout.
 
     order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
     chunks   the layers of each; default: `split`
+    apart    forwards and backwards gather weights ahead each on their own, as they will be shuffled into one another
     """
     _check(layers, layout)
     if order is None:
         times = times_of(layers)
         order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times, layout.slices)
-    step = _Step(layers, layout, order, chunks or split(layers, len(order.places)))
+    step = _Step(layers, layout, order, chunks or split(layers, len(order.places)), apart)
     graph = Graph(tuple(step.ops()), tuple(layers), layout)
     graph.check()
     return graph
@@ -111,31 +117,51 @@ def _check(layers: Sequence[LayerSpec], layout: Layout) -> None:
 
 
 class _Step:
-    def __init__(self, layers: Sequence[LayerSpec], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
+    def __init__(
+        self, layers: Sequence[LayerSpec], layout: Layout, order: Pipeline, chunks: tuple[range, ...], apart: bool
+    ) -> None:
         nothing = LayerSpec("", 0, ())
         self.count = len(layers)
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
-        self.layout, self.order, self.chunks = layout, order, chunks
+        self.layout, self.order, self.chunks, self.apart = layout, order, chunks, apart
         self.chunk_of = [chunk for chunk, members in enumerate(chunks) for _ in members]
         self.here = 0  # the current device
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
-        self.uses: list[OpKey] = []  # on the current device: the first task's last Op that needs each gathered weight
+        self.uses: dict[str, list[OpKey]] = {}  # there: the first task's last Op that needs each gathered weight
         self.returns: list[OpKey] = []  # there: the last Op that needs each of what moves again
         self.begun: set[int] = set()  # of the current device: layers that have gradients
         self.seen: dict[int, OpKey] = {}  # by layer, its first Op of the step
         self.verified = False  # the device has looked at the last step's norm
         self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
         self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
+        self.loans: Mapping[Task, Sequence[OpKey]] = {}  # by task of the current device: messages that it waits for
 
     def ops(self) -> Iterator[Op]:
-        for device, tasks in enumerate(self.order.orders):
+        for device, order in enumerate(self.order.orders):
             self.here, self.begun = device, set()
-            self.uses, self.returns, self.verified = [], [], False
+            self.uses, self.returns, self.verified = {}, [], False
+            tasks = [task for task in order if task.kind not in LEND + RETURN]
             self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
+            pair = device, len(self.order.orders) - 1 - device
+            loans, self.loans = lent(order, pair, self._end, self._left_by)
             for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
                 yield from self._row(kind, chunk, [task.microbatch for task in row])
+            yield from loans
             yield from self._update(device)
+
+    def _left_by(self, task: Task) -> Left:
+        """What a chunk's forward leaves, which may be lent when it has ended and its output has been sent on."""
+        chunk, m = self.chunks[task.chunk], task.microbatch
+        size = sum(self.layers[i].inputs if self.layout.recompute else self._left(i) for i in chunk)
+        away = chunk[-1] + 1 < self.count and self._device(chunk[-1] + 1, m) != self.here
+        sent = [OpKey(Kind.SEND, chunk[-1], m, direction=FORWARD)] if away else []
+        return Left(chunk[0], size, (self._end(task), *sent))
+
+    def _end(self, task: Task) -> OpKey:
+        """The last Op that computes a task."""
+        members = self.chunks[task.chunk]
+        return self._last(task.kind, members[-1] if task.kind == "F" else members[0], task.microbatch)
 
     def _row(self, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
         """A chunk's tasks of one kind in a row share gathered weights."""
@@ -144,14 +170,15 @@ class _Step:
         for microbatch in microbatches:
             for i in members:
                 way, weights, shed = FORWARD if kind == "F" else BACKWARD, list[OpKey](), 0
-                ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
+                uses = self.uses.setdefault(way if self.apart else "", [])
+                ahead = [] if len(uses) <= self.layout.prefetch else [uses[-1 - self.layout.prefetch]]
                 for part in (i, self.count + i):
                     size, stays = self.layers[part].weights, part != i and self.layout.zero < 3
                     gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
                     if kind != "W" and part not in gathers and self._sharded(part, 3):
                         gathers[part] = OpKey("gather", part, microbatch, direction=way)
                         use = self._last(kind, i, microbatch)
-                        self.uses += [use] if use not in self.uses[-1:] else []
+                        uses += [use] if use not in uses[-1:] else []
                         near = kind != "F" and part == i and self._near(i)
                         op = self._moved(
                             gathers[part],
@@ -183,6 +210,12 @@ class _Step:
     def _key(self, kind: Kind, i: int, microbatch: int, segment: int) -> OpKey:
         return OpKey(kind, i, microbatch, segment if len(self.layers[i].segments) > 1 else -1)
 
+    def _awaited(self, kind: str, i: int, m: int) -> Sequence[OpKey]:
+        """Messages of `loans` that a chunk's task waits for before its first layer."""
+        chunk = self.chunk_of[i]
+        first = self.chunks[chunk][0 if kind == "F" else -1] == i
+        return self.loans.get(Task(kind, chunk, m), ()) if first else ()
+
     def _near(self, i: int) -> bool:
         """Whether the layer's backward gathers weights out of what its first forward of the step has left."""
         return self.layout.secondary > 1 and self._group(i)[0] == "dp"
@@ -190,7 +223,7 @@ class _Step:
     def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
         self.seen.setdefault(i, self._key(Kind.FORWARD, i, m, 0))
-        before = self._needed(i, 0, weights)
+        before = [*self._needed(i, 0, weights), *self._awaited("F", i, m)]
         if i > 0:
             way = yield from self._message(i - 1, i, m, FORWARD)
             before.append(way or self._key(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
@@ -236,11 +269,13 @@ class _Step:
             way = yield from self._message(i + 1, i, m, BACKWARD)
             follows = Kind.BACKWARD_INPUT if (self.chunk_of[i + 1], m) in self.split else Kind.BACKWARD
             before = way or self._key(follows, i + 1, m, 0)
+        awaited = self._awaited(kind, i, m)
         returned: dict[int, OpKey] = {}  # by transfer
         for s in segments:
             for t in self._dropped(i, s, again=True):
                 returned[t] = yield from self._again(i, m, t, self._key(word, i, m, t + 1))
-            needed = [*self._needed(i, s, weights), *(returned[t] for t in returned if t < s)]
+            needed = [*self._needed(i, s, weights), *(returned[t] for t in returned if t < s), *awaited]
+            awaited = ()
             deps = [before, *needed]
             if (m + 1) % self.order.slices:  # their gradients from the piece behind
                 deps.append(self._key(word, i, m + 1, s))

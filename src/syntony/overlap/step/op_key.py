@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-FORWARD, BACKWARD = "f", "b"  # directions
+FORWARD, BACKWARD = "f", "b"  # directions; and of what a device lends to another for a while:
+LENT, RETURNED = "l", "r"
 TWIN = "t"  # in their place: what the second of a layer's two devices does once a step (Layout.copies)
 _PLAIN = re.compile(
     r"([^./+]+)\.(N)(?:\.(N)(?:\.(N))?)?(?:\.([a-z]))?(?:/(N))?".replace("N", r"0|[1-9][0-9]{0,8}")
@@ -30,7 +31,7 @@ class OpKey(NamedTuple):
     layer        or the shadow of one (`Graph.shadow`); of a `norm`, its device
     microbatch   -1: it runs once per step
     segment      -1: its layer has one only, or it moves
-    direction    f or b, of what moves within a pass; or TWIN
+    direction    f or b, of what moves within a pass; l or r, of what is lent; or TWIN
     part         which part of it, of which part, .. ; empty: it was not cut
     others       what else a union contains, all of the same kind. A part of a union is written as that of its last one
     """

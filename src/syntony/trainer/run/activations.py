@@ -22,9 +22,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer, Transfer
 from syntony.trainer.parallel.data_parallel.flat import Flat
-from syntony.trainer.run.step import Interpreter, Kept
+from syntony.trainer.run.kept import Kept, Tensors
+from syntony.trainer.run.step import Interpreter
 
-Tensors = tuple[Tensor, ...]
 Views = Mapping[str, Tensor]  # weights by name
 
 
@@ -160,6 +160,7 @@ class Watch:
     def _ran(self, kept: Kept | None) -> None:
         if kept is not None:
             self._note(kept.inputs)
+            self._keep(kept.saved)
             if torch.is_grad_enabled():
                 self._note((*kept.outputs, *kept.context.leaves.values()))
             for parts in self._interpreter.state.kept.values():
@@ -171,14 +172,17 @@ class Watch:
     def _count(self) -> None:
         for wholes in self._interpreter.state.gathered.values():
             self._note(wholes.values())
+        self._note(self._interpreter.state.lent.held.values())
         homes = [sharded._home for sharded in self._interpreter.updates.layers.values() if sharded.zero >= 2]
         self._note(home for home in homes if home is not None)
         self._forget()
         self.most = max(self.most, sum(_bytes(one) for key, one in self._known.items() if key not in self._lasting))
 
     def _note(self, tensors: Iterable[Tensor]) -> None:
-        for tensor in tensors:
-            storage = tensor.untyped_storage()
+        self._keep(tensor.untyped_storage() for tensor in tensors)
+
+    def _keep(self, storages: Iterable[torch.UntypedStorage]) -> None:
+        for storage in storages:
             if storage._cdata not in self._known:
                 self._known[storage._cdata] = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from syntony.base.command import UserError
 from syntony.overlap.step.op import COMPUTE, Kind, Op
-from syntony.overlap.step.op_key import FORWARD, OpKey
+from syntony.overlap.step.op_key import FORWARD, LENT, RETURNED, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.overlap.step.shards import is_round, ways_of
 from syntony.trainer.model.layer import SHADOW, Layer
@@ -35,7 +35,7 @@ class Task:
     pieces         parts are pieces of experts' rows: gradients of their weights are made of all of them together
     settles        it needs the weights that the layer's last update makes, and
     waits          ends of this communication
-    gathers        what may begin, or whose weights may go, when it has ended
+    gathers        what may begin (of loans, too), or whose weights may go, when it has ended
     drops          transfers whose output goes then, as it comes again for the backward (CommSpec.uses)
     """
 
@@ -76,6 +76,15 @@ class Return:
 
 
 @dataclass(frozen=True)
+class Loan:
+    """One end of a message with activations that one device lends to another (BPipe), or gets back. `after`: compute
+    ops and messages that must have ended before it begins."""
+
+    op: Op
+    after: frozenset[OpKey]
+
+
+@dataclass(frozen=True)
 class CompiledStep:
     """What a device does in every step of a Plan. Made by `compiled`.
 
@@ -83,6 +92,9 @@ class CompiledStep:
     receives      messages from other devices
     gathers       of weights, before their use
     returns       of what was dropped, before its backward
+    loans         of activations, but what gives them back, which begins by itself
+    followers     by message that has to do with a loan: those loans that begin after it
+    lends         the device lends some, and does not only hold those of others
     moves         everything that it moves: planned ops, and the recorded ones that they stand for
     parts         of every recorded op without pieces, the planned ops that do its work, part by part; and
     places        of each of these: which part, of how many
@@ -101,6 +113,9 @@ class CompiledStep:
     receives: tuple[Op, ...]
     gathers: Mapping[OpKey, Gather]
     returns: Mapping[OpKey, Return]
+    loans: Mapping[OpKey, Loan]
+    followers: Mapping[OpKey, tuple[OpKey, ...]]
+    lends: bool
     moves: frozenset[OpKey]
     parts: Mapping[OpKey, tuple[OpKey, ...]]
     places: Mapping[OpKey, tuple[int, int]]
@@ -142,12 +157,17 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         for op in moving
         if op.key.kind in anew.get(op.layer, {})
     }
+    lent = [op for op in moving if op.key.direction in (LENT, RETURNED)]
+    loans = {
+        op.key: Loan(op, frozenset(op.deps)) for op in lent if (op.kind, op.key.direction) != (Kind.SEND, RETURNED)
+    }
     watching: dict[OpKey, list[OpKey]] = {}
     for key, gather in gathers.items():
         for after in gather.after | ({gather.last} if gather.last else set()):
             watching.setdefault(after, []).append(key)
-    for key, one in returns.items():
-        for after in one.after:
+    after_of = {key: one.after for key, one in returns.items()} | {key: one.after for key, one in loans.items()}
+    for key, others in after_of.items():
+        for after in others:
             watching.setdefault(after, []).append(key)
     parts = _parts((*ops, *moving))
     places = {key: (place, len(keys)) for keys in parts.values() for place, key in enumerate(keys)}
@@ -167,9 +187,12 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
     met = {i: sorted(m for layer, m in makers if layer == i) for i in layers}
     return CompiledStep(
         tasks=tuple(map(task, ops)),
-        receives=tuple(op for op in moving if op.kind is Kind.RECV),
+        receives=tuple(op for op in moving if op.kind is Kind.RECV and op.key not in loans),
         gathers=gathers,
         returns=returns,
+        loans=loans,
+        followers={key: tuple(watching.get(key, ())) for key in (*watching, *(op.key for op in lent)) if key in moves},
+        lends=any((key.kind, key.direction) == (Kind.SEND, LENT) for key in loans),
         moves=moves,
         parts=parts,
         places=places,

@@ -4,7 +4,9 @@
     as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
 
 Making these tensors is a part of that time, as it is of real computing; what is left is slept. What moves between ranks
-is real. The embedding and the head take no time, so that equal blocks make equal stages. Routers are even
+is real. Which shapes segments make is asked of tensors without memory (torch's device `meta`), or, where there are
+experts, whose numbers of rows are computed, of real ones; once for each shape that comes. The embedding and the head
+take no time, so that equal blocks make equal stages. Routers are even
 (expert_parallel/router.py). A part of a microbatch takes its share of the seconds. Everything that is printed or
 written of such a run says so.
 """
@@ -43,7 +45,8 @@ def emulated(layers: Sequence[Layer], config: Config) -> list[Layer]:
     second, within = seconds_of(config), range(1, len(layers) - 1)
     length = config.model.context // (config.parallel.cp * config.parallel.slices)
     whole = None if config.parallel.grid else (rows, length)  # where weights travel, no microbatch is cut
-    return [_sleeping(layer, second * (i in within), whole, config.model.top) for i, layer in enumerate(layers)]
+    counts = config.model.experts > 0
+    return [_sleeping(layer, second * (i in within), whole, config.model.top, counts) for i, layer in enumerate(layers)]
 
 
 def seconds_of(config: Config) -> float:
@@ -52,9 +55,9 @@ def seconds_of(config: Config) -> float:
     return config.run.forward * config.model.blocks / sum(sum(layer.segments) for layer in whole[1:-1])
 
 
-def _sleeping(layer: Layer, second: float, whole: tuple[int, int] | None, top: int) -> Layer:
+def _sleeping(layer: Layer, second: float, whole: tuple[int, int] | None, top: int, counts: bool) -> Layer:
     runs = zip(layer.segments, layer.spec.segments, strict=True)
-    return replace(layer, segments=tuple(_run(run, flops * second, whole, top) for run, flops in runs))
+    return replace(layer, segments=tuple(_run(run, flops * second, whole, top, counts) for run, flops in runs))
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,11 @@ def _share(real: Run, whole: tuple[int, int], top: int, tensors: Sequence[Tensor
     return share * first.shape[1] / length if first.dim() == 3 else share  # (sequences, a shard of length, width)
 
 
-def _run(real: Run, seconds: float, whole: tuple[int, int] | None, top: int) -> Run:
+def _run(real: Run, seconds: float, whole: tuple[int, int] | None, top: int, counts: bool) -> Run:
     """Makes gradients of the weights that `real` uses; the first of them, a matrix if there is one, takes all the time.
 
-    whole    as in _share, as `top`; None: all that comes is whole
+    whole     as in _share, as `top`; None: all that comes is whole
+    counts    it computes numbers of rows, too; so it is run for once, not only asked for shapes
     """
     names: set[str] = set()
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
@@ -121,11 +125,19 @@ def _run(real: Run, seconds: float, whole: tuple[int, int] | None, top: int) -> 
     def made(context: ForwardContext, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(tensor.shape for tensor in tensors)
         if key not in seen:
+            given, weights = list(tensors), context.weights
+            if not counts:
+                given = [tensor.to("meta") for tensor in tensors]
+                weights = {name: weight.to("meta") for name, weight in weights.items()}
             with torch.no_grad():
-                outputs = real(_Seen(context.weights, names=names), *tensors)
-            same = [[place for place, tensor in enumerate(tensors) if tensor is output] for output in outputs]
+                outputs = real(_Seen(weights, names=names), *given)
+            same = [[place for place, tensor in enumerate(given) if tensor is output] for output in outputs]
             seen[key] = [
-                where[0] if where else torch.zeros_like(output) if output.is_floating_point() else output
+                where[0]
+                if where
+                else torch.zeros(output.shape, dtype=output.dtype)
+                if output.is_floating_point()
+                else output
                 for where, output in zip(same, outputs, strict=True)
             ]
         shapes = [one for one in seen[key] if isinstance(one, Tensor) and one.is_floating_point()]

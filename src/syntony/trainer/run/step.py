@@ -36,20 +36,12 @@ from syntony.trainer.parallel.data_parallel.factors import FactorLeaf
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
-from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Return, Task, compiled
+from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Loan, Return, Task, compiled
 from syntony.trainer.run.dropped import Dropped
+from syntony.trainer.run.kept import Kept, Tensors, saving
+from syntony.trainer.run.lent import Lent
 
-Tensors = tuple[Tensor, ...]
 _ROWS = Transfer()  # between layers
-
-
-@dataclass
-class Kept:
-    """Of one segment's run, for its backward. `outputs` are empty where they will be computed again."""
-
-    inputs: Tensors
-    outputs: Tensors
-    context: ForwardContext
 
 
 class Redo(Exception):  # noqa: N818
@@ -73,6 +65,7 @@ class StepState:
     withheld     layers with all gradients, and what their sums wait for beside these
     waiting      of gathers and returns that have not begun, what they wait for
     dropped      what transfers brought and will bring again
+    lent         activations that are away, or those of another device that are here
     verified     the last step's norm was looked at; `void`: it was too large, and this step's gradients are of weights
                  that were taken back
     """
@@ -90,6 +83,7 @@ class StepState:
     done: set[OpKey] = field(default_factory=set)
     withheld: dict[int, set[OpKey]] = field(default_factory=dict)
     dropped: Dropped = field(default_factory=Dropped)
+    lent: Lent = field(default_factory=Lent)
     verified: bool = False
     void: bool = False
 
@@ -127,6 +121,8 @@ class Interpreter:
         self.spans: list[Record] = []  # of compute ops
         self.watch: Callable[[Kept | None], None] = lambda kept: None  # told of segments that ran, and of backwards
         self.between: Callable[[Op], None] = lambda op: None  # called before each op, for what goes on beside the step
+        for key, others in self.compiled.followers.items():
+            runner.then(key, partial(self._ended, key, others))
 
     def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
         """One step on this rank's microbatches (tokens, targets): their losses, where the device has the head.
@@ -136,8 +132,10 @@ class Interpreter:
         Raises Redo when optimistic clipping has taken the last step back: the same microbatches must be run again.
         """
         self.step += 1
-        gathers = self.compiled.gathers
-        later: dict[OpKey, Gather | Return] = {**gathers, **self.compiled.returns}
+        gathers, loans = self.compiled.gathers, self.compiled.loans
+        for key in self.compiled.followers:  # of the last step
+            self._runner.wait(key)
+        later: dict[OpKey, Gather | Return | Loan] = {**gathers, **self.compiled.returns, **loans}
         state = self.state = StepState(microbatches, {key: set(one.after) for key, one in later.items()})
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
@@ -145,9 +143,9 @@ class Interpreter:
         self.updates.begin(first=self.step == 0)
         for op in self.compiled.receives:
             self._take(op)
-        for key in gathers:
+        for key in (*gathers, *loans):
             if not state.waiting[key]:
-                self._begin_gather(key)
+                self._begin(key)
         for task in self.compiled.tasks:
             op = task.op
             self.between(op)
@@ -185,7 +183,7 @@ class Interpreter:
         if task.settles:
             self.updates.settle(task.op.layer)
         for key in task.waits:
-            self._runner.wait(key)
+            self._reach(key)
             state.dropped.arrived(key)
 
     def _forward(self, task: Task) -> None:
@@ -222,9 +220,10 @@ class Interpreter:
         if (slices := self.compiled.slices) > 1:
             whole, context.piece = divmod(op.microbatch, slices)
             context.sequences = self.state.sequences.setdefault((op.layer, op.segment, whole), {})
-        outputs = self.layers[op.layer].segments[op.segment](context, *inputs)
+        with saving(self.compiled.lends) as saved:
+            outputs = self.layers[op.layer].segments[op.segment](context, *inputs)
         context.weights = {}
-        kept = Kept(inputs, outputs, context)
+        kept = Kept(inputs, outputs, context, saved)
         self.watch(kept)
         return kept
 
@@ -414,19 +413,39 @@ class Interpreter:
         if waiting is not None:
             waiting.discard(done)
             if not waiting:
-                (self._begin_gather if key in self.compiled.gathers else self._begin_return)(key)
+                self._begin(key)
         gather = self.compiled.gathers.get(key)
         if gather is not None and gather.last == done:
             self.state.gathered.pop(gather.source, None)
 
-    def _begin_return(self, key: OpKey) -> None:
+    def _reach(self, key: OpKey) -> None:
+        """Returns when what the key names has moved; a loan may have to wait for other messages before it begins."""
+        while key in self.compiled.loans and (others := self.state.waiting.get(key)):
+            self._reach(next(iter(others)))
+        self._runner.wait(key)
+
+    def _ended(self, key: OpKey, others: Sequence[OpKey]) -> None:
+        self.state.lent.ended(key)
+        for other in others:
+            self._after(key, other)
+
+    def _begin(self, key: OpKey) -> None:
+        """Of what waits for nothing any more."""
         del self.state.waiting[key]
+        if key in self.compiled.gathers:
+            self._begin_gather(key)
+        elif key in self.compiled.returns:
+            self._begin_return(key)
+        else:
+            op, text = self.compiled.loans[key].op, [tensor for pair in self.state.batch for tensor in pair]
+            self._runner.ready(key, self.state.lent.begin(op, self.state.kept, text))
+
+    def _begin_return(self, key: OpKey) -> None:
         back = self.compiled.returns[key]
         where = back.op.layer, back.op.microbatch, back.transfer
         self._launch(key, self.state.dropped.again(key, where, self.layers[where[0]].transfers[where[2]]))
 
     def _begin_gather(self, key: OpKey) -> None:
-        del self.state.waiting[key]
         gather = self.compiled.gathers[key]
         wholes = self.state.gathered.setdefault(gather.source, {})
         for index in gather.layers - set(wholes):

@@ -61,14 +61,15 @@ def unordered(graph: Graph, what: str) -> None:
         raise UserError(f"{what} orders steps with pp=1 and recompute=false")
 
 
-def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None) -> Graph:
-    """The pipeline in another schedule; with a cost, one that is searched knows what its tasks and messages take."""
+def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None, apart: bool = False) -> Graph:
+    """The pipeline in another schedule; with a cost, one that is searched knows what its tasks and messages take.
+    `apart` as for `generate`."""
     pipelined(graph, schedule)
     layout = replace(layout_of(graph), schedule=schedule, loops=1)
     if cost is None:
-        return generate(graph.layers, layout)
+        return generate(graph.layers, layout, apart=apart)
     found = pipeline(schedule, layout.pp, 1, layout.microbatches, measured_times(graph, cost, layout))
-    return generate(graph.layers, layout, found)
+    return generate(graph.layers, layout, found, apart=apart)
 
 
 def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
@@ -112,7 +113,7 @@ def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
     other's tensors move. With pipelines in a V that is DualPipe's order. On one device, `count` of each."""
     layout = layout_of(graph)
     if layout.pp > 1:
-        return zipped(reorder_pipeline(graph, "dualpipe_v"), 2, across=True)
+        return zipped(reorder_pipeline(graph, "dualpipe_v", apart=True), 2, across=True)
     if layout.microbatches % count:
         raise UserError(
             f"microbatches={layout.microbatches}; it must be a multiple of {count}, to run {count} together"
@@ -120,7 +121,7 @@ def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
     groups = [range(first, first + count) for first in range(0, layout.microbatches, count)]
     forward, backward = ([[Task(kind, 0, i) for i in group] for group in groups] for kind in "FB")
     between = [[*ahead, *behind] for ahead, behind in zip(forward[1:], backward[:-1], strict=True)]
-    return _dealt(graph, [forward[0], *between, backward[-1]])
+    return _dealt(graph, [forward[0], *between, backward[-1]], apart=True)
 
 
 def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
@@ -135,11 +136,12 @@ def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
     return graph.with_ops(graph[key] for key in in_turn(before))
 
 
-def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:
-    """The step on one device, in hands of tasks; those of a hand are shuffled into one another like cards."""
+def _dealt(graph: Graph, hands: Sequence[Sequence[Task]], apart: bool = False) -> Graph:
+    """The step on one device, in hands of tasks; those of a hand are shuffled into one another like cards. `apart` as
+    for `generate`."""
     layout = layout_of(graph)
     tasks = tuple(task for hand in hands for task in hand)
-    graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tasks,)))
+    graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tasks,)), apart=apart)
     rows: dict[tuple[bool, int], list[int]] = {}  # of each task; what updates comes last, and stays last
     for row, op in enumerate(graph):
         rows.setdefault((_is_forward(op), op.microbatch), []).append(row)

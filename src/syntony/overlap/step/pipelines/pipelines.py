@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from syntony.base.command import UserError
+from syntony.overlap.step.pipelines.balanced import balanced
 from syntony.overlap.step.pipelines.bidirectional import chimera
 from syntony.overlap.step.pipelines.sequence import seq1f1b, terapipe
 from syntony.overlap.step.pipelines.tasks import Orders, Pipeline, Task, Times, finish, needs, places
@@ -243,6 +244,7 @@ class _Row(NamedTuple):
 PIPELINES: Mapping[str, _Row] = {
     "gpipe": _Row(_gpipe),
     "1f1b": _Row(_1f1b),
+    "bpipe": _Row(balanced(_1f1b)),
     "interleaved": _Row(_interleaved, loops=True),
     "breadth_first": _Row(_breadth_first, loops=True),
     "zb1p": _Row(_zero_bubble(lambda p, m: p, False)),

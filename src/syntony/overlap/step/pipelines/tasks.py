@@ -7,9 +7,12 @@ from typing import NamedTuple
 
 from syntony.base.command import UserError
 
+LEND, RETURN = ">", "<"
+
 
 class Task(NamedTuple):
-    """`kind` F, B, X or W of a chunk of layers, for one microbatch."""
+    """`kind` F, B, X or W of a chunk of layers, for one microbatch; or LEND, from when on what its forward has left
+    moves to the device at the other end of the pipeline, and RETURN, from when on it comes back."""
 
     kind: str
     chunk: int
@@ -61,7 +64,16 @@ class Pipeline:
                 place = self.place(task.chunk, task.microbatch)
                 if place != device:
                     raise UserError(f"{task} is in the order of device {device}, but lies on {place}")
+            self._check_loans(order)
         finish(self, Times())
+
+    def _check_loans(self, order: tuple[Task, ...]) -> None:
+        """What is lent was made before, and comes back before it is used."""
+        place = {task: number for number, task in enumerate(order)}
+        for task in (task for task in order if task.kind in LEND + RETURN):
+            turns = [place.get(task._replace(kind=kind), -1) for kind in ("F", LEND, RETURN, "B")]
+            if turns[0] < 0 or turns != sorted(turns) or self.slices > 1 or order.count(task) > 1:
+                raise UserError(f"{task} must stand between a forward, a return and a backward, once each")
 
 
 def needs(task: Task, chunks: int, split: bool) -> Task | None:
@@ -94,6 +106,9 @@ def finish(pipeline: Pipeline, times: Times) -> float:
         for device, order in enumerate(pipeline.orders):
             while at[device] < len(order):
                 task = order[at[device]]
+                if task.kind in LEND + RETURN:
+                    at[device] += 1
+                    continue
                 before = needs(task, len(pipeline.places), split.get((task.chunk + 1, task.microbatch), False))
                 piece = _piece_before(task, pipeline.slices)
                 if (before is not None and before not in ended) or (piece is not None and piece not in ended):

@@ -1,0 +1,46 @@
+"""What one segment's run leaves for its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, UntypedStorage
+
+from syntony.trainer.model.layer import ForwardContext
+
+Tensors = tuple[Tensor, ...]
+
+
+@dataclass
+class Kept:
+    """`outputs` are empty where they will be computed again; `saved`: what autograd keeps, where somebody asked."""
+
+    inputs: Tensors
+    outputs: Tensors
+    context: ForwardContext
+    saved: list[UntypedStorage] = field(default_factory=list)
+
+    @property
+    def storages(self) -> Iterator[UntypedStorage]:
+        """Of all that is kept."""
+        yield from (tensor.untyped_storage() for tensor in (*self.inputs, *self.outputs, *self.context.leaves.values()))
+        yield from self.saved
+
+
+@contextmanager
+def saving(asked: bool) -> Iterator[list[UntypedStorage]]:
+    """The list gets what autograd keeps of what is computed within, if that is asked."""
+    found = list[UntypedStorage]()
+
+    def pack(tensor: Tensor) -> Tensor:
+        found.append(tensor.untyped_storage())
+        return tensor.detach()
+
+    if asked:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield found
+    else:
+        yield found
