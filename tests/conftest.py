@@ -1,4 +1,4 @@
-"""What every test shares: reproducible randomness, no example database in the tree, and turns at this machine."""
+"""What every test shares: threads, reproducible randomness, no example database in the tree, turns at this machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ import pytest
 from hypothesis import settings
 
 from tests import sampled
+
+# Read when numpy and torch are imported, here and in what tests start. What tests multiply is small: threads would
+# spin for one another, on processors of other workers; and a process with threads had better not fork.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("here", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import warnings
-
-os.environ["OMP_NUM_THREADS"] = "1"  # read when first imported, and a process with threads had better not fork
 
 import hypothesis  # noqa: F401
 import numpy  # noqa: F401

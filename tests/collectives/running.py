@@ -28,11 +28,11 @@ ROOT = HERE.parents[1]
 
 
 def run_python(*arguments: object, timeout: float = 120.0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python from the root of the tree, one thread per process."""
+    """Runs Python from the root of the tree."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment},
+        env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -40,8 +40,8 @@ def run_python(*arguments: object, timeout: float = 120.0, **environment: str) -
 
 
 def run_command(*words: object, timeout: float = 120.0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `syntony WORDS`, one thread per process."""
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    """Runs `syntony WORDS`."""
+    settings = {"PYTHONWARNINGS": "ignore", **environment}
     return run(_command, [*map(str, words)], timeout=timeout, torch=True, **settings)
 
 
@@ -55,7 +55,7 @@ def torchrun(
 ) -> subprocess.CompletedProcess[str]:
     """Runs torchrun on one host: WORDS are its options, a script, and the script's arguments. `fresh`: each rank is a
     Python of its own, which imports torch by itself."""
-    settings = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    settings = {"PYTHONWARNINGS": "ignore", **environment}
     return run(torchrun_here, ranks, [*map(str, words)], fresh, timeout=timeout, torch=True, **settings)
 
 

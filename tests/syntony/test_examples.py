@@ -20,7 +20,7 @@ def start(folder: Path, *command: str | Path, **environment: str) -> subprocess.
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -265,7 +265,7 @@ def needs_a_kernel_that_lets_us() -> None:
 def test_a_group_is_formed(name: str, tmp_path: Path) -> None:
     setup = SETUPS[name]
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SYNTONY_")}
-    clean |= {"WORLD_SIZE": "2", "MASTER_ADDR": setup.master, "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"}
+    clean |= {"WORLD_SIZE": "2", "MASTER_ADDR": setup.master, "MASTER_PORT": "29500"}
     clean |= dict(word.split("=", 1) for word in setup.variables.split())
     (tmp_path / "hosts").write_text(setup.hosts)
     with _hosts(setup) as names:

@@ -158,7 +158,7 @@ def of_two(before: list[str], last: str, **environment: str) -> list[subprocess.
     """Two ranks, each a command after `before`; rank 1 does `last` in the end."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1", **environment}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **environment}
     ranks = [
         subprocess.Popen(
             [*before, sys.executable, "-c", RANK, last],
