@@ -1,8 +1,9 @@
-// A copy through vector registers, for pieces that ranks of one host hand to each other.
+// A copy of pieces that ranks of one host hand to each other.
 //
-// From a few KiB on, the C library's memcpy takes the processor's string instruction. Its start, and its way of getting
-// at lines that another core holds, cost a sixth of an all_gather of 64 KiB; what it spares with large blocks, the
-// reading of lines that will be overwritten whole, did not show up to 64 MiB (2 ranks, 2 cores).
+// From a few KiB on, the C library's memcpy takes the processor's string instruction. On Intel's, its start, and its
+// way of getting at lines that another core holds, cost a sixth of an all_gather of 64 KiB, and what it spares with
+// large blocks, the reading of lines that will be overwritten whole, did not show up to 64 MiB (2 ranks, 2 cores):
+// there, vector registers copy. On AMD's it is what counts: all_gather of 256 KiB 8.9 -> 6.6 us.
 #pragma once
 
 #include <cstddef>

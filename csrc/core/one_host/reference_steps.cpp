@@ -62,6 +62,10 @@ class ReferenceSteps final : public SharedSteps {
     }
   }
 
+  void meanwhile() override {
+    if (staged_) staged_->meanwhile();
+  }
+
   bool read() override {
     if (staged_) return staged_->read();
     switch (phase_) {

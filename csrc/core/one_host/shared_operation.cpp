@@ -35,6 +35,7 @@ bool SharedOperation::step() {
     if (!rounds_.all_arrived()) return false;
     steps_->show();
     rounds_.publish(stamp_);
+    steps_->meanwhile();
     shown_ = moved = true;
     next_ = 0;
   }

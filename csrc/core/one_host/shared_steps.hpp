@@ -18,6 +18,8 @@ class SharedSteps {
   [[nodiscard]] virtual bool done() const = 0;
   /// Writes what peers need into this rank's next buffer. Once per round.
   virtual void show() = 0;
+  /// What needs nothing of the peers: once per round, after show().
+  virtual void meanwhile() {}
   /// Whether this round waits for what `peer` shows.
   [[nodiscard]] virtual bool needs(std::uint32_t peer) const = 0;
   /// Reads what the peers showed. False: there is more to do in this round, call again.

@@ -64,12 +64,18 @@ class ExchangeSteps final : public SharedSteps {
     }
   }
 
+  void meanwhile() override {
+    if (!job_.facts.reduces && job_.reads) take(job_.rank);
+  }
+
   bool read() override {
     if (job_.reads) {
       if (job_.facts.reduces) {
         add();
       } else {
-        take();
+        for (std::uint32_t from = 0; from < job_.ranks; ++from) {
+          if (from != job_.rank) take(from);
+        }
       }
     }
     first_ += piece_;
@@ -102,14 +108,12 @@ class ExchangeSteps final : public SharedSteps {
                     [&](std::uint32_t from) { return source(from, block, part.first); });
   }
 
-  void take() {
-    for (std::uint32_t from = 0; from < job_.ranks; ++from) {
-      if (!job_.reads_from(from)) continue;
-      const Block& block = job_.block(from, job_.rank);
-      const Stretch part = piece_of(block);
-      if (part.count == 0) continue;
-      job_.copy(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
-    }
+  void take(std::uint32_t from) {
+    if (!job_.reads_from(from)) return;
+    const Block& block = job_.block(from, job_.rank);
+    const Stretch part = piece_of(block);
+    if (part.count == 0) return;
+    job_.copy(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
   }
 
   SharedJob job_;
