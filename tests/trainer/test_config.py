@@ -32,6 +32,10 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
             r"2: \[data\] microbatches is 3; dp, which is 2, must divide it",
         ),
         ("[data]\nmicrobatches = 6\n[parallel]\ndp = 2", "3 per data rank: canonical sums need a power of two"),
+        ("[data]\nshares = 3", r"2: \[data\] shares is 3; it must be a list"),
+        ("[data]\nshares = [3, 4]\n[parallel]\ndp = 2", r"2: \[data\] shares is \(3, 4\); each must be 1 or more"),
+        ("[data]\nshares = [3, 5]\n[parallel]\ntp = 2", r"there must be one for each data rank, and dp is 1"),
+        ("[run]\nspeeds = [1, 0.5]\n[parallel]\ndp = 2", r"2: \[run\] speeds is \(1.0, 0.5\); they must be above 0"),
         ("[parallel]\ndp = 0", r"2: \[parallel\] dp is 0; it must be 1 or more"),
         ("[parallel]\nep = 2", r"\[model\] experts is 0"),
         (

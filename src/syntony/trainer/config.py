@@ -72,6 +72,12 @@ class Data:
     pattern: str = "*.py"  # of the files in a folder
     rows: int = 4
     microbatches: int = 4
+    shares: tuple[int, ...] = ()  # sequences of the microbatches of each data rank, `rows` on average; empty: all alike
+    deal: Literal["evenly", "measured"] = "evenly"  # measured: shares by how fast ranks compute, found before the start
+
+    def rows_at(self, index: int) -> int:
+        """Sequences of the microbatch of this global index."""
+        return self.shares[index * len(self.shares) // self.microbatches] if self.shares else self.rows
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ class Run:
     device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
+    speeds: tuple[float, ...] = ()  # emulated: how fast data ranks compute, relative to `forward`; empty: all alike
     skew: float = 0.0  # emulated: tokens ask for experts by Zipf's law with this exponent; 0: for all alike
     threads: int = 1
     timeout: float = 30.0  # seconds after which a silent rank is given up
@@ -234,10 +241,20 @@ def _typed(value: Any, kind: Any, what: str) -> Any:
         return value
     if kind is float and type(value) is int:
         return float(value)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(_typed(each, get_args(kind)[0], what) for each in value)
+    kind = tuple if get_origin(kind) is tuple else kind
     if get_origin(kind) is Mapping:
         kind = dict
     if type(value) is not kind:
-        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+        names = {
+            int: "a whole number",
+            float: "a number",
+            str: "text",
+            bool: "true or false",
+            dict: "a table",
+            tuple: "a list",
+        }
         raise UserError(f"{what} is {value!r}; it must be {names[kind]}")
     return value
 
@@ -273,6 +290,12 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
     turns = data.microbatches // sizes.dp
     if config.run.canonical and sizes.dp * sizes.copies > 1 and turns & (turns - 1):
         refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
+    if data.shares or data.deal == "measured":
+        _check_shares(config, refuse)
+    if config.run.speeds and len(config.run.speeds) != sizes.dp:
+        refuse("run", "speeds", f"there must be one for each of {sizes.dp} data ranks (dp)")
+    if config.run.speeds and (config.run.compute != "emulated" or min(config.run.speeds) <= 0):
+        refuse("run", "speeds", "they must be above 0, and [run] compute emulated: real ranks are as fast as they are")
     if sizes.slices > 1 and model.context % sizes.slices:
         refuse("parallel", "slices", f"it must divide [model] context, which is {model.context}")
     if sizes.slices > 1 and model.experts:
@@ -318,6 +341,19 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         hidden = 4 * model.width if model.activation == "gelu" else -(-8 * model.width // 3 // 64) * 64
         config = replace(config, model=replace(model, hidden=hidden))
     return config
+
+
+def _check_shares(config: Config, refuse: Callable[[str, str, str], NoReturn]) -> None:
+    data, sizes, shares = config.data, config.parallel, config.data.shares
+    key = "shares" if shares else "deal"
+    if shares and (min(shares) < 1 or sum(shares) != data.rows * len(shares)):
+        refuse("data", key, f"each must be 1 or more, and their sum {len(shares)} x rows, which is {data.rows}")
+    if shares and (data.microbatches % len(shares) or sizes.dp % len(shares)) and sizes.ranks > 1:
+        refuse("data", key, f"there must be one for each data rank, and dp is {sizes.dp}")
+    if sizes.ep > 1 or sizes.grid:
+        refuse("data", key, "ranks that share microbatches (ep, grid) must have equal ones")
+    if config.elastic.copies:
+        refuse("data", key, "with [elastic] copies others would have to take them over")
 
 
 def _value(config: Config, section: str, key: str) -> Any:

@@ -97,9 +97,10 @@ def trained(config: Config, rank: int, steps: int = 2) -> tuple[str, list[float]
     for step in range(steps):
         batch: list[tuple[torch.Tensor, torch.Tensor]] = []
         for turn in range(turns):
+            rows = config.data.rows_at(mesh.place["dp"] * turns + turn)
             source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
             text = torch.randint(
-                config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source, device="cpu"
+                config.model.vocabulary, (rows, config.model.context + 1), generator=source, device="cpu"
             ).to(here.device)
             text = text.chunk(mesh.layout.side)[mesh.place["column"]]
             pieces = (tokens.chunk(config.parallel.slices, 1) for tokens in (text[:, here], text[:, here + 1]))

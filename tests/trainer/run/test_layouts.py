@@ -27,6 +27,7 @@ TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum
 FACTORS = {"overlap": {"policy": "factors"}}  # x and dy travel, and every rank multiplies all
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
+UNEQUAL = {"data": {"shares": [3, 1]}}  # sequences of a microbatch
 GROUPED = {"model": {"kv": 2}}  # two heads share keys and values
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"]
@@ -45,6 +46,7 @@ def chunked(*lanes: str, policy: str = "") -> dict[str, Any]:
 EXACT = {
     2: {
         "dp2": split(dp=2),
+        "dp2 unequal shares": UNEQUAL | split(dp=2, zero=1),
         "dp2 zero 1 by slices": TILES | split(dp=2, zero=1),
         "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,
         "dp2 sums of two forms": SUMS[1] | split(dp=2),
@@ -89,6 +91,7 @@ EXACT = {
         "dp4 x ep2 factors": EXPERTS | FACTORS | split(dp=4, ep=2),
         "dp4 x ep2 sums of all forms": EXPERTS | SUMS[2] | split(dp=4, ep=2),
         "dp2 x pp2": split(dp=2, pp=2),
+        "dp2 x pp2 unequal shares": UNEQUAL | split(dp=2, pp=2, zero=2, schedule="zb1p"),
         "pp4 bpipe": split(pp=4, schedule="bpipe"),
         "pp4 bpipe, recompute, optimistic": split(pp=4, schedule="bpipe", recompute=True) | OPTIMISTIC,
         "dp4 secondary": split(dp=4, zero=3, secondary=2),
@@ -225,13 +228,14 @@ def test_shards_give_the_bits_of_the_whole(which: str) -> None:
 
 
 def alone(case: dict[str, Any], steps: int = 2) -> tuple[str, list[float]]:
-    return _alone(json.dumps(case.get("model", {}), sort_keys=True), steps)
+    one = {section: case[section] for section in ("model", "data") if section in case}
+    return _alone(json.dumps(one, sort_keys=True), steps)
 
 
 @functools.cache
-def _alone(model: str, steps: int) -> tuple[str, list[float]]:
-    case = [("alone", {"model": json.loads(model)})]
-    _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(case), steps).stdout)
+def _alone(case: str, steps: int) -> tuple[str, list[float]]:
+    cases = [("alone", json.loads(case))]
+    _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(cases), steps).stdout)
     return digest, losses
 
 

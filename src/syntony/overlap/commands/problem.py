@@ -54,6 +54,8 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
         help="sizes of parallelism, such as tp=8,pp=4,dp=4,zero=1,microbatches=8",
     )
     parser.add_argument("--batch", type=count, default=1, metavar="N", help="sequences per microbatch (default 1)")
+    parser.add_argument("--speeds", type=_speeds, default=(), metavar="S,..",
+                        help="of data ranks, relative to --machine: sequences are dealt to them by these")  # fmt: skip
     parser.add_argument(
         "--element",
         type=count,
@@ -98,7 +100,8 @@ def problem(options: argparse.Namespace) -> Problem:
             raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
         return Problem(title, graph, Cost(machine.flops, {}, machine.update, measured), plan)
     level = cache(lambda layout: wires_of_layout(machine, layout, options.on, size))
-    cost = Cost(machine.flops, level(layout), machine.update, measured, level=level)
+    speed = options.speeds[_shares(options, layout)[1]] if options.speeds else 1.0
+    cost = Cost(machine.flops * speed, level(layout), machine.update, measured, level=level)
     return Problem(title, graph, cost, plan)
 
 
@@ -146,9 +149,35 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     from syntony.overlap.step.generate import generate
     from syntony.overlap.step.models import Form, layers_of, model_named
 
-    layout = layout_of(options.layout)
-    layers = layers_of(model_named(options.model), layout, Form(options.batch, element_of(options), skew=options.skew))
-    return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}"
+    layout, batch, dealt = layout_of(options.layout), options.batch, ""
+    if options.speeds:
+        shares, busiest = _shares(options, layout)
+        batch, dealt = shares[busiest], f", sequences {'+'.join(map(str, shares))}"
+    layers = layers_of(model_named(options.model), layout, Form(batch, element_of(options), skew=options.skew))
+    return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}{dealt}"
+
+
+def _shares(options: argparse.Namespace, layout: Layout) -> tuple[tuple[int, ...], int]:
+    """Sequences of a microbatch of each data rank, and which rank is done last: its step is what is planned."""
+    from syntony.overlap.step.shares import dealt, last
+
+    speeds = options.speeds
+    if len(speeds) != layout.dp or layout.ep > 1 or layout.grid:
+        said = ",".join(f"{speed:g}" for speed in speeds)
+        raise UserError(f"--speeds {said}: there must be one for each of dp={layout.dp} data ranks, and no ep or grid")
+    shares = dealt(options.batch * layout.dp, speeds)
+    return shares, last(shares, speeds)
+
+
+def _speeds(text: str) -> tuple[float, ...]:
+    """`1,1,0.5`. Raises ArgumentTypeError."""
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < speed < float("inf") for speed in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: it must be numbers above 0, such as 1,1,0.5")
+    return found
 
 
 def element_of(options: argparse.Namespace) -> int:

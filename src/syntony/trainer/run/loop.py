@@ -34,6 +34,7 @@ from syntony.trainer.elastic.company import Company
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.choosing import Search, chosen, given, wanted
+from syntony.trainer.run.dealing import by_speed
 from syntony.trainer.run.placement import placed
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
@@ -91,6 +92,9 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
     rank = Rank(config, mesh, world)
     _check_memory(config, rank)
     batch = text.Loader(data, config, mesh)
+    if config.data.deal == "measured" and not config.data.shares:
+        config = by_speed(rank, batch)
+        rank, batch = Rank(config, mesh, world), text.Loader(data, config, mesh)
     plan, cost = _plan(config, rank, batch)
     world.agree("plan", plan.hash)
     _check_memory(config, rank, plan)
@@ -220,11 +224,12 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
     count = sum(math.prod(weight.full_shape) for layer, _ in rank.parts.values() for weight in layer.weights)
     sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
     emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
+    shares = " · sequences by data rank " + " ".join(map(str, config.data.shares)) if config.data.shares else ""
     return (
         f"text {len(data.training) / 1e6:.1f} MB of {data.files} files, sha256 {data.digest[:16]} · "
         f"model {count / 1e6:.2f} M parameters, {config.run.dtype}{emulated}\n"
         f"ranks {rank.mesh.world}: {sizes} · backend {config.run.backend} · policy {plan.policy}, clip {plan.clip}, "
-        f"plan {plan.hash[:16]}"
+        f"plan {plan.hash[:16]}{shares}"
     )
 
 

@@ -162,9 +162,13 @@ class Rank:
     def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
+        turns = config.data.microbatches // config.parallel.dp
+        mine = range(mesh.place["dp"] * turns, (mesh.place["dp"] + 1) * turns)
+        self._weights = [config.data.rows_at(index) / config.data.rows for index in mine]  # of microbatches in the loss
+        self.rows = max(map(config.data.rows_at, mine))
         self._cuts: dict[tuple[int, Visits | None], Parts] = {}
         self.parts = self._cut(hot=0)
-        self.shape = boundary(config.model, mesh, config.data.rows)
+        self.shape = boundary(config.model, mesh, self.rows)
 
     def _cut(self, hot: int, visits: Visits | None = None) -> Parts:
         """The whole model; so many experts of each block come to the tokens, or those that are guests."""
@@ -173,12 +177,12 @@ class Rank:
         return self._cuts[hot, visits]
 
     def _cut_anew(self, hot: int, visits: Visits | None) -> Parts:
-        config, rows = self.config, self.config.data.rows
+        config, rows = self.config, self.rows
         even = config.run.compute == "emulated"
         element, skew = self.dtype.itemsize, config.run.skew
         layers = parallelized(config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits)
         if even:
-            layers = emulated(layers, config)
+            layers = emulated(layers, config, rows, self.mesh.place["dp"])
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
         numbered = dict(enumerate(layers))
         numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
@@ -227,7 +231,7 @@ class Rank:
                 weights=4 * flat.elements,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
                 shadow=_stored(*parts[len(own) + i]) if layer.shadow is not None else None,
-                factors=self._factors(layer).bytes if layer.spec.factors else 0,
+                factors=self._factors(layer).bytes if layer.spec.factors and not self.config.data.shares else 0,
                 **vars(kept),
             )
             for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
@@ -248,6 +252,7 @@ class Rank:
         self.updates = Updates(
             plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies
         )
+        each = config.data.microbatches * config.parallel.slices * config.parallel.cp * config.parallel.side
         self.interpreter = Interpreter(
             plan,
             self.device,
@@ -255,7 +260,7 @@ class Rank:
             len(plan.graph.layers) - 1,
             self.updates,
             self.runner,
-            1.0 / (config.data.microbatches * config.parallel.slices * config.parallel.cp * config.parallel.side),
+            [weight / each for weight in self._weights for _ in range(config.parallel.slices)],
             (self.shape, self.dtype),
             (mesh.place["tp"], mesh.size("tp")),
         )
@@ -288,7 +293,9 @@ class Rank:
             self.updates.rate = rate
             try:
                 losses = self.interpreter.run(microbatches, number)
-                return [] if losses is None else losses.tolist()
+                found: list[float] = [] if losses is None else losses.tolist()
+                slices = self.config.parallel.slices
+                return [loss * self._weights[m // slices] for m, loss in enumerate(found)] if len(found) > 0 else []
             except Redo:
                 continue
 

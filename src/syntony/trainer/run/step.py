@@ -93,7 +93,7 @@ class Interpreter:
 
     layers     the model's layers that lie on this device, by index, fused and cut to this rank's blocks
     last       index of the model's last layer
-    share      of one microbatch in the step's loss
+    shares     of each microbatch in the step's loss
     boundary   shape and dtype of what one layer hands to the next
     shards     this rank's place in its group of tensor parallelism, and how many ranks that has
     """
@@ -106,13 +106,13 @@ class Interpreter:
         last: int,
         updates: Updates,
         runner: PlanRunner,
-        share: float,
+        shares: Sequence[float],
         boundary: tuple[tuple[int, ...], torch.dtype],
         shards: tuple[int, int] = (0, 1),
     ) -> None:
         self.plan, self.layers, self._last = plan, layers, last
         self.updates, self._runner = updates, runner
-        self._share, self._boundary = share, boundary
+        self._shares, self._boundary = shares, boundary
         self.compiled: CompiledStep = compiled(plan, device, layers, updates.layers.keys(), boundary[0][0])
         self._loops = {i: Loop(*shards, ways) for i, ways in self.compiled.ways.items()}
         self.state = StepState((), {})
@@ -216,7 +216,7 @@ class Interpreter:
             kept[part] = self._segment(op, kept[part].inputs)
 
     def _segment(self, op: Op, inputs: Tensors) -> Kept:
-        context = ForwardContext(self._weights(op), op.microbatch, self._share)
+        context = ForwardContext(self._weights(op), op.microbatch, self._shares[op.microbatch])
         if (slices := self.compiled.slices) > 1:
             whole, context.piece = divmod(op.microbatch, slices)
             context.sequences = self.state.sequences.setdefault((op.layer, op.segment, whole), {})
@@ -232,7 +232,7 @@ class Interpreter:
         i, m, s = op.layer, op.microbatch, op.segment
         layer, kept = self.layers[i], self.state.kept[i, m, s][part]
         if i == self._last and s == len(layer.segments) - 1:
-            gradients: Tensors = (torch.full_like(kept.outputs[0], self._share / parts),)
+            gradients: Tensors = (torch.full_like(kept.outputs[0], self._shares[m] / parts),)
         else:
             load = self._taken((BACKWARD, i, m, s), part, parts)
             gradients = (load.x, *load.rest)

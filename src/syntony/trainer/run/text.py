@@ -61,7 +61,7 @@ class Loader:
         turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
         found: list[tuple[Tensor, Tensor]] = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
-            whole = self.text.batch(config.run.seed, step, index, config.data.rows, config.model.context)
+            whole = self.text.batch(config.run.seed, step, index, config.data.rows_at(index), config.model.context)
             mine = (each.chunk(config.parallel.side)[self.mesh.place["column"]] for each in whole)
             tokens, targets = (each.to(run.device)[:, here].contiguous() for each in mine)
             found += zip(*(each.chunk(config.parallel.slices, 1) for each in (tokens, targets)), strict=True)

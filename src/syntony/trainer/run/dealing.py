@@ -1,0 +1,30 @@
+"""Sequences dealt to data ranks by how fast they were seen to compute (overlap/step/shares.py)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+from syntony.overlap.step.shares import dealt
+from syntony.trainer.config import Config
+from syntony.trainer.run.profile import plain
+from syntony.trainer.run.rank import Rank
+from syntony.trainer.run.text import Microbatches
+
+_STEPS = 2
+
+
+def by_speed(rank: Rank, batch: Callable[[int], Microbatches]) -> Config:
+    """The rank's configuration, with the shares for which all would be done together, after some steps with equal ones,
+    whose weights are forgotten. Of ranks that compute the same microbatches, the slowest counts. Collective."""
+    config = rank.config
+    measured = rank.measure(plain(rank.recorded()), _STEPS, batch, config.optimizer.lr)
+    spent = sum(span.end - span.begin for span in measured.computed if span.key.microbatch >= 0)  # no meetings
+    seconds: dict[int, float] = defaultdict(float)
+    for blob in rank.world.gather(json.dumps([rank.mesh.place["dp"], spent]).encode()):
+        place, found = json.loads(blob)
+        seconds[place] = max(seconds[place], found)
+    shares = dealt(config.data.rows * len(seconds), [1 / seconds[place] for place in sorted(seconds)])
+    return replace(config, data=replace(config.data, shares=shares))
