@@ -57,19 +57,27 @@ class Mending {
                         .from = std::vector<Number>(request.receivers, kNone),
                         .route = std::vector<Number>(request.receivers, kNone),
                         .cut = std::vector<bool>(request.receivers)});
-      if (!request.tail.empty()) read(number);
     }
+    owe();
+    for (std::size_t number = 0; !request.tail.empty() && number < trees_.size(); ++number) read(number);
   }
 
   Forest run() {
     const std::size_t most_trees = kMostParts * trees_.size();
     if (request_.tail.empty()) grow_all();
+    std::vector<Tree> best;
+    double least = std::numeric_limits<double>::infinity();
     for (Number round = 0;; ++round) {
       if (round > 0 && (round > request_.rounds || !shed())) break;
       for (std::size_t number = 0; number < trees_.size(); ++number) {
         if (trees_[number].broken) mend(number, most_trees);
       }
+      if (const double fullest = fullest_link(); best.empty() || fullest < least) {
+        best = trees_;
+        least = fullest;
+      }
     }
+    trees_ = std::move(best);
     return columns();
   }
 
@@ -79,6 +87,16 @@ class Mending {
     std::span<const std::int32_t> tails, heads;
     Adjacency arriving;
   };
+
+  /// What the fullest link carries, as a part of what it should.
+  [[nodiscard]] double fullest_link() const {
+    double most = 0;
+    for (std::size_t link = 0; link < load_.size(); ++link) {
+      if (load_[link] > 0)
+        most = std::max(most, static_cast<double>(load_[link]) / static_cast<double>(request_.room[link]));
+    }
+    return most;
+  }
 
   void read(std::size_t number) {
     const Number receivers = request_.receivers;
@@ -93,7 +111,7 @@ class Mending {
       const bool lost = std::ranges::find(links, kNone) != links.end();
       tree.cut[head] = lost;
       tree.broken = tree.broken || lost;
-      if (!lost) put(static_cast<Number>(edge), tree.weight);
+      if (!lost) put(tree, static_cast<Number>(edge), tree.weight);
     }
   }
 
@@ -102,8 +120,33 @@ class Mending {
                                     static_cast<std::size_t>(offset_[route + 1] - offset_[route]));
   }
 
-  void put(Number route, Amount weight) {
-    for (const Number link : links_of(route)) load_[link] += weight;
+  void put(const Tree& tree, Number route, Amount weight) {
+    for (const Number link : links_of(route)) {
+      load_[link] += weight;
+      load_of_[tree.backwards ? 1 : 0][link] += weight;
+    }
+  }
+
+  /// Finds the links that are a receiver's only way into trees that spread, or into trees that sum. Each such tree will
+  /// need its room there, so that trees of the other way must leave as much.
+  void owe() {
+    for (const bool backwards : {false, true}) {
+      const Way& way = backwards ? backwards_ : onwards_;
+      std::vector<Amount>& owed = owed_[backwards ? 1 : 0];
+      owed.assign(load_.size(), 0);
+      load_of_[backwards ? 1 : 0].assign(load_.size(), 0);
+      std::vector<Amount> rooted(request_.nodes);
+      Amount all = 0;
+      for (const Tree& tree : trees_) {
+        if (tree.backwards != backwards) continue;
+        rooted[tree.root] += tree.weight;
+        all += tree.weight;
+      }
+      for (Number node = 0; node < request_.receivers; ++node) {
+        const Number first = way.arriving.first[node];
+        if (way.arriving.first[node + 1] - first == 1) owed[way.arriving.arc[first]] = all - rooted[node];
+      }
+    }
   }
 
   /// Cuts trees on links that carry more than they may, until they carry what they should. False where none does.
@@ -126,7 +169,7 @@ class Mending {
         Tree& tree = trees_[number];
         if (tree.cut[node]) continue;
         tree.cut[node] = tree.broken = true;
-        put(tree.route[node], -tree.weight);
+        put(tree, tree.route[node], -tree.weight);
       }
     }
     return true;
@@ -254,7 +297,7 @@ class Mending {
   bool hang(std::size_t number, std::span<const Amount> limit, bool split) {
     const Amount need = split ? 1 : trees_[number].weight;
     for (const Number node : pending_) {
-      const std::optional<Found> found = search(way_of(trees_[number]), node, need, limit);
+      const std::optional<Found> found = search(trees_[number].backwards, node, need, limit);
       if (!found) continue;
       if (found->width < trees_[number].weight) {
         Tree rest = trees_[number];
@@ -264,11 +307,11 @@ class Mending {
         trees_.push_back(std::move(rest));
       }
       Tree& tree = trees_[number];
-      if (tree.from[node] != kNone && !tree.cut[node]) put(tree.route[node], -tree.weight);
+      if (tree.from[node] != kNone && !tree.cut[node]) put(tree, tree.route[node], -tree.weight);
       tree.cut[node] = false;
       tree.from[node] = found->from;
       tree.route[node] = add_route(way_of(tree), node, found->last);
-      put(tree.route[node], tree.weight);
+      put(tree, tree.route[node], tree.weight);
       reach(node, depth_[found->from] + 1);
       return true;
     }
@@ -296,7 +339,10 @@ class Mending {
 
   /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
   /// the root, and where there are several such, the one with the widest way.
-  std::optional<Found> search(const Way& way, Number node, Amount need, std::span<const Amount> limit) {
+  std::optional<Found> search(bool backwards, Number node, Amount need, std::span<const Amount> limit) {
+    const Way& way = backwards ? backwards_ : onwards_;
+    const std::vector<Amount>& carried = load_of_[backwards ? 1 : 0];
+    const std::vector<Amount>& owed = owed_[backwards ? 0 : 1];
     ++visit_;
     seen_[node] = visit_;
     width_[node] = kUnlimited;
@@ -308,7 +354,9 @@ class Mending {
         for (Number place = way.arriving.first[at]; place < way.arriving.first[at + 1]; ++place) {
           const Number link = way.arriving.arc[place];
           // Anywhere: the less a link carries of what it may, the wider.
-          const Amount left = limit.empty() ? kUnlimited / 2 - overload(link) : scaled(limit[link]) - load_[link];
+          const Amount left = limit.empty() ? kUnlimited / 2 - overload(link)
+                                            : std::min(scaled(limit[link]) - load_[link],
+                                                       scaled(limit[link] - owed[link]) - carried[link]);
           if (left < need || (limit.empty() && request_.room[link] == 0)) continue;
           const auto tail = static_cast<Number>(way.tails[link]);
           const Amount width = std::min(width_[at], left);
@@ -376,7 +424,9 @@ class Mending {
   Way onwards_, backwards_;
   double scale_ = 1;                 ///< of all limits: less while trees grow, more where nothing else is left
   std::vector<Amount> room_, most_;  ///< by link: as requested, less what was too much before
-  std::vector<Amount> load_;         ///< by link: trees that it carries
+  std::vector<Amount> load_;         ///< by link: trees that it carries,
+  std::array<std::vector<Amount>, 2> load_of_,  ///< of those that go onwards, and of those that go backwards,
+      owed_;                                    ///< and of each that will need it, as it is a receiver's only link
   std::vector<Tree> trees_;
   std::vector<Amount> offset_;
   std::vector<Number> link_;  ///< all routes

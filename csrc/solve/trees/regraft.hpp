@@ -14,7 +14,9 @@
 //
 // Where nothing stands yet, trees are grown one after another, each receiver hung on the nearest one that links with
 // room lead from. A link's room is given out in step with the number of trees, so that the last finds as much as the
-// first. Trees that sum walk against the links, and share them with those that spread.
+// first. Trees that sum walk against the links, and share them with those that spread; where a receiver has one link
+// only, what each of its trees will need there is left free for it. Of all rounds the one is kept whose fullest link
+// carries least.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from syntony.benchmarks.synthesis.networks.irregular import random_network
@@ -11,7 +13,7 @@ from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.search import GROWN, run
 from syntony.synth.model.collective import Collective
-from syntony.synth.symmetry.throughput import gap_of
+from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
 from tests.sampled import one_in
 
@@ -40,3 +42,15 @@ def test_a_large_broken_torus(kind: str) -> None:
     gap = gap_of(schedule)
     assert gap is not None
     assert gap <= 0.03
+
+
+@pytest.mark.parametrize("percent", [50, 75, 90])
+def test_a_slow_rank_is_kept_for_its_own_data(percent: int) -> None:
+    """It is a leaf of nearly all trees: what it carries for others would be missing at the end."""
+    topology = parse(f"star:64,slowed=rank63-switch@{percent}%")
+    collective = Collective.make("all_reduce", 64)
+    least = bounds_of(topology, collective).throughput.seconds_per_byte
+    schedule = grown(topology, collective, least, Budget(60))
+    verdict = check_schedule(schedule)
+    assert verdict, verdict.fault
+    assert seconds_per_byte(schedule) <= least * Fraction(101, 100)

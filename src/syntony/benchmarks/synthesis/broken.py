@@ -62,7 +62,7 @@ def damage(topology: Topology, rng: random.Random) -> tuple[list[str], list[str]
     lost, slowed = [], []
     for number, (one, other) in enumerate(rng.sample(cables, max(2, len(cables) // PART))):
         name = f"{topology.nodes[one].name}-{topology.nodes[other].name}"
-        if number % 2 == 0 and min(degree[one], degree[other]) > 2:
+        if number % 2 == 0 and min(degree[one], degree[other]) > 1:
             degree.subtract((one, other))
             lost.append(name)
         else:

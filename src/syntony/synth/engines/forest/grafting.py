@@ -34,7 +34,7 @@ SLACKS = (0.01, 0.04, 0.1, 0.3)
 """How far above the bound links may be loaded; tried one after another until the trees fit."""
 FINE = 256
 """Trees are cut until the slowest link can carry at least so many."""
-ROUNDS = 12
+ROUNDS = 60
 """Rounds of moving load away from overloaded links, per attempt."""
 LEAST_TREES = 64
 """Trees that are grown, at least: of few roots, several each."""
