@@ -33,7 +33,7 @@ CLIENTS = (
         "accelerate",
         "accelerate",
         refuses="is not available",
-        why="on CPUs, `PartialState._prepare_backend` (`state.py`) replaces every backend name except `mpi` by `gloo`",
+        why="`PartialState._prepare_backend` (`state.py`) replaces every backend name except `mpi` by `gloo` on CPUs",
     ),
     Client(
         "hf_trainer",
