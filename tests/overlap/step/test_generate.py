@@ -18,6 +18,7 @@ from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.models import layers_of, model_named
 from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
 from tests.overlap.plans import COST, in_order, key
 from tests.sampled import examples
@@ -218,6 +219,20 @@ def test_chunks_are_alike() -> None:
     assert [len(members) for members in split(layers, 4)] == [2, 2, 2, 2]
     heavy = [LayerSpec("embedding", 10, (0.0,)), *layers, LayerSpec("head", 10, (4.0,))]
     assert [len(members) for members in split(heavy, 4)] == [3, 3, 3, 1]
+    assert [len(members) for members in split(layers, 3, (4.0, 2.0, 2.0))] == [4, 2, 2]
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+def test_layers_dealt_by_speed(schedule: str) -> None:
+    """A pipeline of one quick device and one slow one takes as long as both together would."""
+    layers = dense(16, flops=1e6)
+    layout = Layout(pp=2, microbatches=16, schedule=schedule, speeds=(3.0, 1.0))
+    plan = in_order(generate(layers, layout))
+    assert Plan.from_text(plan.text).hash == plan.hash
+    quick = replace(COST, wires={"pp": ring_wire(2, 1e12, 1e-9)})
+    apart, alike = simulate(plan, quick), simulate(in_order(generate(layers, replace(layout, speeds=()))), quick)
+    assert apart.seconds < 0.6 * alike.seconds
+    assert apart.busy[0, COMPUTE] == pytest.approx(apart.busy[1, COMPUTE], rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +243,7 @@ def test_chunks_are_alike() -> None:
         ({"dp": 4, "replicas": 2}, "replicas is 2, but zero is 0"),
         ({"schedule": "1f1c"}, "did you mean 1f1b"),
         ({"pp": 4, "microbatches": 6, "schedule": "interleaved", "loops": 2}, "rounds of 4 devices; 6 is no multiple"),
+        ({"pp": 2, "speeds": (1.0,)}, "speeds are 1; there must be one above 0 for each of pp devices, which are 2"),
         ({"pp": 2, "loops": 2}, "schedule 1f1b has one chunk of layers per device"),
         ({"pp": 16}, "8 layers are too few for 16 chunks"),
     ],

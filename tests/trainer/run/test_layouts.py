@@ -82,6 +82,7 @@ EXACT = {
         "ep2 hot in parts": EIGHT | split(dp=2, ep=2) | chunked("ep"),
         "ep2 hot, optimistic": HOT | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 hot zero 3, recompute": HOT | split(dp=2, ep=2, zero=3, recompute=True),
+        "pp2 stages of two speeds": split(pp=2, speeds=(3.0, 1.0), schedule="zbv"),
         **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
     },
     4: {

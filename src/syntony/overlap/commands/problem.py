@@ -128,6 +128,9 @@ def layout_of(text: str) -> Layout:
             raise UserError(f"--layout {text}: {key} is {value!r}; it must be a whole number")
         if kind == "bool" and value not in ("on", "off"):
             raise UserError(f"--layout {text}: {key} is {value!r}; it must be on or off")
+        if kind.startswith("tuple"):
+            found[key] = _speeds_of(value, ":", f"--layout {text}: {key} is")
+            continue
         if kind == "Clip" and value not in tuple(Clip):
             raise UserError(f"--layout {text}: {key} is {value!r}; it must be {', '.join(Clip)}")
         found[key] = {"int": int, "bool": "on".__eq__, "Clip": Clip}.get(kind, str)(value)  # type: ignore[operator]
@@ -170,13 +173,20 @@ def _shares(options: argparse.Namespace, layout: Layout) -> tuple[tuple[int, ...
 
 
 def _speeds(text: str) -> tuple[float, ...]:
-    """`1,1,0.5`. Raises ArgumentTypeError."""
     try:
-        found = tuple(map(float, text.split(",")))
+        return _speeds_of(text, ",", "")
+    except UserError as error:
+        raise argparse.ArgumentTypeError(str(error).strip()) from None
+
+
+def _speeds_of(text: str, between: str, what: str) -> tuple[float, ...]:
+    """`1,1,0.5`. Raises UserError."""
+    try:
+        found = tuple(map(float, text.split(between)))
     except ValueError:
         found = ()
     if not found or not all(0 < speed < float("inf") for speed in found):
-        raise argparse.ArgumentTypeError(f"{text!r}: it must be numbers above 0, such as 1,1,0.5")
+        raise UserError(f"{what} {text!r}; it must be numbers above 0, such as {between.join(('1', '1', '0.5'))}")
     return found
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.overlap.step.generate import split
+from syntony.overlap.step.generate import chunks_of
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.pipelines.pipelines import PIPELINES
@@ -85,7 +85,7 @@ def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> l
     if layout.grid:
         raise UserError("grid cuts matrices along both axes; what moves from or to such a layout is not planned")
     row = PIPELINES[layout.schedule]
-    chunks = split(layers, layout.pp * layout.chunks)
+    chunks = chunks_of(layers, layout)
     device = places(layout.pp, layout.chunks, row.valley)
     found: list[list[Piece]] = [[] for _ in range(layout.ranks)]
     data, share = layout.dp * layout.cp, layout.sizes["dp"]

@@ -39,7 +39,7 @@ class Wire:
 class Cost:
     """Of every Op its seconds.
 
-    flops        floating-point operations per second of a device
+    flops        floating-point operations per second of a device, of speed 1 (Layout.speeds)
     wires        by lane
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
     measured     seconds of computing by key of the recorded Op; parts of it share them by their amounts. Of an Op
@@ -68,6 +68,7 @@ class Cost:
         Raises UserError for a lane or a kind that no wire is known for.
         """
         taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
+        speeds = graph.layout.speeds if graph.layout is not None else ()
         whole: dict[tuple[OpKey, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
         if self.measured:
             for op in graph:
@@ -94,7 +95,7 @@ class Cost:
             elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
                 taken[row] = op.amount * self.memory
             else:
-                taken[row] = op.amount / self.flops
+                taken[row] = op.amount / (self.flops * (speeds[op.device] if speeds else 1.0))
         return taken, waited
 
     def _part(self, seconds: float, amount: float, whole: float, parts: int, launch: float) -> float:

@@ -31,8 +31,8 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.loans import Left, lent
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, TWIN, OpKey
-from syntony.overlap.step.pipelines.pipelines import pipeline
-from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times
+from syntony.overlap.step.pipelines.pipelines import PIPELINES, pipeline
+from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times, places
 
 
 def generate(
@@ -45,14 +45,14 @@ def generate(
     """The step of these layers. Raises UserError where they do not fit the layout.
 
     order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
-    chunks   the layers of each; default: `split`
+    chunks   the layers of each; default: `split`, by the layout's speeds
     apart    forwards and backwards gather weights ahead each on their own, as they will be shuffled into one another
     """
     _check(layers, layout)
     if order is None:
         times = times_of(layers)
         order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times, layout.slices)
-    step = _Step(layers, layout, order, chunks or split(layers, len(order.places)), apart)
+    step = _Step(layers, layout, order, chunks or _split_over(layers, layout, order.places), apart)
     graph = Graph(tuple(step.ops()), tuple(layers), layout)
     graph.check()
     return graph
@@ -67,9 +67,22 @@ def times_of(layers: Sequence[LayerSpec], rate: float = 1.0, message: float = 0.
     return Times(forward, inputs, weights, message)
 
 
-def split(layers: Sequence[LayerSpec], chunks: int) -> tuple[range, ...]:
-    """The layers of each chunk: neighbours, such that the most operations of a chunk are as few as can be, and the
-    chunks then as equal as can be (least sum of squares). Dynamic programs over where a chunk begins and ends."""
+def chunks_of(layers: Sequence[LayerSpec], layout: Layout) -> tuple[range, ...]:
+    """The layers of each chunk of a layout's pipeline."""
+    row = PIPELINES[layout.schedule]
+    return _split_over(layers, layout, places(layout.pp, row.chunks(layout.loops), row.valley))
+
+
+def _split_over(layers: Sequence[LayerSpec], layout: Layout, places: Sequence[int]) -> tuple[range, ...]:
+    return split(layers, len(places), [layout.speeds[place] for place in places] if layout.speeds else ())
+
+
+def split(layers: Sequence[LayerSpec], chunks: int, speeds: Sequence[float] = ()) -> tuple[range, ...]:
+    """The layers of each chunk: neighbours, such that the longest chunk takes as little as can be, and the chunks then
+    as equal times as can be (least sum of squares). Dynamic programs over where a chunk begins and ends.
+
+    speeds    in operations, of the device of each chunk, relative to each other; empty: all alike
+    """
     starts = [i for i, layer in enumerate(layers) if not layer.joined]
     if len(starts) < chunks:
         raise UserError(f"the model can be cut into {len(starts)} parts, which are too few for {chunks} chunks")
@@ -78,20 +91,22 @@ def split(layers: Sequence[LayerSpec], chunks: int) -> tuple[range, ...]:
     done = np.concatenate([[0.0], np.cumsum(work)])
     share = (done[None, :] - done[:, None]) / done[-1]  # of units [row, column)
     share[np.tril_indices(len(done))] = np.inf
-    _, most = _cuts(share, chunks, np.maximum)
-    cuts, _ = _cuts(np.where(share <= most * (1 + 1e-9), share**2, np.inf), chunks, np.add)
+    shares = [share / speed for speed in speeds or [1.0] * chunks]  # of the time
+    _, most = _cuts(shares, np.maximum)
+    cuts, _ = _cuts([np.where(each <= most * (1 + 1e-9), each**2, np.inf) for each in shares], np.add)
     bounds = [*(starts[cut] for cut in cuts), len(layers)]
     return tuple(range(a, b) for a, b in pairwise(bounds))
 
 
-def _cuts(price: NDArray[np.float64], chunks: int, join: np.ufunc) -> tuple[list[int], float]:
-    """Where chunks begin, such that their prices joined are least, and that; the earliest of equal ones."""
-    best, via = price[0], list[NDArray[np.int64]]()
-    for _ in range(chunks - 1):
+def _cuts(prices: Sequence[NDArray[np.float64]], join: np.ufunc) -> tuple[list[int], float]:
+    """Where chunks begin, such that their prices joined are least, and that; the earliest of equal ones. `prices`: of
+    each chunk, by where it begins and ends."""
+    best, via = prices[0][0], list[NDArray[np.int64]]()
+    for price in prices[1:]:
         through = join(best[:, None], price)
         via.append(through.argmin(axis=0))
         best = through.min(axis=0)
-    cuts, end = list[int](), len(price) - 1
+    cuts, end = list[int](), len(prices[0]) - 1
     for row in reversed(via):
         end = int(row[end])
         cuts.append(end)

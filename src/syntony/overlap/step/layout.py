@@ -65,6 +65,7 @@ class Parallel:
                          they go on to the next such ring (double rings); 1: all are one ring
     schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks a device has, or waves
     slices               of each sequence, which go through the pipeline one after the other
+    speeds               of the pipeline's devices, relative to each other, by which layers are dealt; empty: all alike
     recompute            activations are computed again instead of kept
     prefetch             with zero=3: for how many layers ahead weights are gathered
     """
@@ -86,6 +87,7 @@ class Parallel:
     schedule: str = "1f1b"
     loops: int = 1
     slices: int = 1
+    speeds: tuple[float, ...] = ()
     recompute: bool = False
     prefetch: int = 1
 
@@ -193,6 +195,12 @@ class Layout(Parallel):
         if self.schedule not in PIPELINES:
             guess = did_you_mean(self.schedule, PIPELINES)
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")
+        if self.speeds and (len(self.speeds) != self.pp or min(self.speeds) <= 0 or self.copies > 1):
+            said = ", ".join(f"{speed:g}" for speed in self.speeds)
+            raise UserError(
+                f"speeds are {said}; there must be one above 0 for each of pp devices, which are {self.pp}, with one "
+                "copy of every layer"
+            )
         if self.copies > 1 and (self.ep > 1 or self.replicas > 1):
             raise UserError(f"schedule {self.schedule} has two copies of every layer; ep and replicas must be 1")
         if self.copies > 1 and self.zero == 3:

@@ -39,14 +39,14 @@ def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
     return made
 
 
-def emulated(layers: Sequence[Layer], config: Config, rows: int = 0, place: int = 0) -> list[Layer]:
+def emulated(layers: Sequence[Layer], config: Config, rows: int = 0, speed: float = 1.0) -> list[Layer]:
     """The layers of a rank, sleeping: the blocks of the whole model take `forward` seconds each.
 
     rows     of its microbatches; 0: as all have
-    place    which data rank it is, for its speed
+    speed    of the rank
     """
     rows = rows or config.data.rows
-    second, within = seconds_of(config) / (config.run.speeds or {place: 1.0})[place], range(1, len(layers) - 1)
+    second, within = seconds_of(config) / speed, range(1, len(layers) - 1)
     length = config.model.context // (config.parallel.cp * config.parallel.slices)
     whole = None if config.parallel.grid else (rows, length)  # where weights travel, no microbatch is cut
     counts = config.model.experts > 0

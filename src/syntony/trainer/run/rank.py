@@ -182,7 +182,7 @@ class Rank:
         element, skew = self.dtype.itemsize, config.run.skew
         layers = parallelized(config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits)
         if even:
-            layers = emulated(layers, config, rows, self.mesh.place["dp"])
+            layers = emulated(layers, config, rows, self._speed)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
         numbered = dict(enumerate(layers))
         numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
@@ -191,6 +191,13 @@ class Rank:
             number: (layer, Flat.of(layer.weights, parts, blocks=number >= shadows))
             for number, layer in numbered.items()
         }
+
+    @property
+    def _speed(self) -> float:
+        """Of emulated computing."""
+        data, stages = self.config.run.speeds, self.config.parallel.speeds
+        of_data = data[self.mesh.place["dp"]] if data else 1.0
+        return of_data * (stages[self.mesh.place["pp"]] if stages else 1.0)
 
     def parts_of(self, plan: Plan) -> Parts:
         """All layers, and their shadows, as the plan has them."""

@@ -27,7 +27,7 @@ from syntony.base.command import UserError
 from syntony.overlap.policies.policy import Decided, best_of
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost
-from syntony.overlap.step.generate import generate, split
+from syntony.overlap.step.generate import chunks_of, generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
@@ -124,7 +124,7 @@ def balanced(graph: Graph, cost: Cost, decided: Callable[[Graph], Decided]) -> D
     layout = graph.layout
     if layout is None or layout.pp == 1:
         return best
-    chunks = split(graph.layers, layout.pp * layout.chunks)
+    chunks = chunks_of(graph.layers, layout)
     while True:
         for other in _neighbours(graph, chunks):
             try:

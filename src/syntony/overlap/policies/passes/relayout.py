@@ -9,7 +9,7 @@ from itertools import pairwise
 from syntony.base.command import UserError
 from syntony.overlap.policies import orders
 from syntony.overlap.step.cost import Cost
-from syntony.overlap.step.generate import generate, split, times_of
+from syntony.overlap.step.generate import chunks_of, generate, times_of
 from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
@@ -209,7 +209,7 @@ def _is_forward(op: Op) -> bool:
 
 def _chunks(graph: Graph) -> dict[int, int]:
     layout = layout_of(graph)
-    members = split(graph.layers, layout.pp * layout.chunks)
+    members = chunks_of(graph.layers, layout)
     return {layer: chunk for chunk, layers in enumerate(members) for layer in layers}
 
 
