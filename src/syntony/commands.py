@@ -14,7 +14,7 @@ from syntony.base.wording import did_you_mean
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "wires": {
+        "networks": {
             "topo": ("syntony.topologies.cli", "syntony.collectives.cli"),
         },
         "schedules": {
@@ -43,10 +43,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "train": ("syntony.trainer.cli",),
             "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),
         },
-        "seeing": {
+        "viewing": {
             "view": ("syntony.view.cli",),
         },
-        "trouble": {
+        "troubleshooting": {
             "preflight": ("syntony.collectives.preflight.command",),
             "trace": ("syntony.collectives.recorder.command",),
         },

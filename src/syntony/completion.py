@@ -209,7 +209,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 _USE = """\
-Put this where your shell starts:
+Add this line to your shell's startup file:
   bash  eval "$(syntony completion bash)"   in ~/.bashrc
   zsh   eval "$(syntony completion zsh)"    in ~/.zshrc, after compinit
   fish  syntony completion fish | source    in ~/.config/fish/config.fish"""
@@ -227,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name=("completion",),
-        summary="a script that completes commands and options in bash, zsh or fish",
+        summary="print a script that completes commands and options in bash, zsh or fish",
         example="syntony completion bash",
         configure=_configure,
         run=_run,

@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name=("examples",),
-        summary="the algorithms, configurations and jobs that come with it, to run or to copy",
+        summary="list or copy the bundled algorithms, configurations and jobs",
         example="syntony examples ring",
         configure=_configure,
         run=_run,

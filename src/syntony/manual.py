@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name=("man",),
-        summary="the manual page of all commands",
+        summary="print the manual page of all commands",
         example="syntony man -o syntony.1",
         configure=_configure,
         run=_run,

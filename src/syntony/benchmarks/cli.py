@@ -67,14 +67,14 @@ def _demo(arguments: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name=("bench",),
-        summary="time a collective as nccl-tests does, every result checked, beside its peers",
+        summary="time a collective as nccl-tests does, check every result, compare other libraries",
         example="syntony bench all_reduce -b 8 -e 64M -f 4 --ranks 2 --peers gloo",
         configure=options.configure,
         run=bench,
     ),
     Command(
         name=("demo",),
-        summary="the story on one screen: detect, synthesize, prove, execute, benchmark, train",
+        summary="tour on one screen: detect, synthesize, prove, execute, benchmark, train",
         example="syntony demo",
         configure=_configure_demo,
         run=_demo,

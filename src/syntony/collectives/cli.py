@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_examination(parser)
-    parser.add_argument("--health", action="store_true", help="only judge: exit code 1 when a rank or pair is slow")
+    parser.add_argument(
+        "--health", action="store_true", help="only report slow ranks and pairs; exit code 1 if there are any"
+    )
     add_output(
         parser,
         "-o",
@@ -26,7 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="F.json",
         endings=(".json",),
         what="a topology file is JSON",
-        help="write the topology that was found",
+        help="write the measured topology",
     )
 
 
@@ -64,7 +66,7 @@ def _examine(exchange: Exchange, hosts: Sequence[str], arguments: argparse.Names
 COMMANDS: tuple[Command, ...] = (
     Command(
         name=("topo", "probe"),
-        summary="measure the wires between the ranks of a group, name what is slow, write the topology",
+        summary="measure the wires between ranks, report slow ones, and write the topology",
         example="syntony topo probe --ranks 4 -o here.json",
         configure=_configure,
         run=_probe,

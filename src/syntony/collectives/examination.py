@@ -29,7 +29,9 @@ def add_examination(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="slow is below X times the peers' median (default %(default)s)",
     )
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="of any one message (default 60)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="S", help="timeout of each message in seconds (default 60)"
+    )
 
 
 def examine_ranks(

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m syntony.lab.aggregator",
-        description="A switch that adds: workers stream packets to it and get their sums back.",
+        description="An aggregator: ranks send packets to it and get their sums back.",
         epilog="example: python -m syntony.lab.aggregator --listen 127.0.0.1:4600 --slots 64 --format int32_block",
     )
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="address that ranks connect to")
@@ -80,10 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--shared",
         action="store_true",
-        help="a slot is whose packet comes first; a server above, the next of SYNTONY_AGGREGATOR, adds what finds none",
+        help="jobs share slots, first come first served; the server above (next in SYNTONY_AGGREGATOR) adds the rest",
     )
     parser.add_argument(
-        "--on-arrival", action="store_true", help="add packets as they come: less memory, and bits that vary"
+        "--on-arrival", action="store_true", help="add packets as they come: less memory, but bits depend on the order"
     )
     options = parser.parse_args(arguments)
     try:

@@ -34,21 +34,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--rate",
         default=None,
         metavar="[A-B=]R",
-        help="rate of the fastest wire, or of the wire A-B; the others keep their proportion to it (200mbit)",
+        help="rate of the fastest wire, or of the wire A-B; the others scale in proportion (200mbit)",
     )
     parser.add_argument(
         "--delay",
         action="append",
         default=[],
         metavar="[A-B=]T",
-        help="latency of every wire, or of the wire A-B, each way: 1ms; may be repeated",
+        help="latency of every wire, or of the wire A-B, in each direction: 1ms; may be repeated",
     )
     parser.add_argument(
         "--loss",
         action="append",
         default=[],
         metavar="[A-B=]P",
-        help="share of packets that every wire, or the wire A-B, loses, each way: 1%%; may be repeated",
+        help="packet loss of every wire, or of the wire A-B, in each direction: 1%%; may be repeated",
     )
     parser.add_argument(
         "--fault",
@@ -62,9 +62,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-ceilings", action="store_true", help="do not measure the wires first")
     parser.usage = f"{parser.prog} T [--rate R] [--loss P] [--fault F] ... [-- COMMAND ...]"
     parser.description = (
-        "An emulated cluster on this machine: each host of topology T becomes a network namespace, each switch "
-        "another, each cable a rate-limited wire. COMMAND is started once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, "
-        "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without one, the cluster waits for Ctrl-C. Needs root and "
+        "Emulate a cluster on this machine. Each host and each switch of topology T becomes a network namespace, each "
+        "cable a rate-limited wire. COMMAND is started once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, "
+        "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without COMMAND, the cluster runs until Ctrl-C. Needs root and "
         "iproute2. With --json, ranks write to stderr. `syntony lab list` shows the labs of this machine, "
         "`syntony lab clean` removes what a crash has left."
     )
@@ -215,14 +215,14 @@ def _end(record: runs.Record) -> None:
 COMMANDS = (
     Command(
         name=("lab", "list"),
-        summary="show the emulated clusters of this machine, running or left behind",
+        summary="list the emulated clusters of this machine, running or left behind by a crash",
         example="syntony lab list",
         configure=_configure_list,
         run=_list,
     ),
     Command(
         name=("lab", "clean"),
-        summary="remove emulated clusters that a crash has left behind, or those named",
+        summary="remove the named emulated clusters, or all that a crash has left behind",
         example="syntony lab clean",
         configure=_configure_clean,
         run=_clean,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOPOLOGY_HELP = (
     "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH; "
-    "after either, what is lost or slow: ,without=0-1,slowed=rank5-rank6@50%%"
+    "append ,without=0-1,slowed=rank5-rank6@50%% for lost or slow parts"
 )
 
 
@@ -281,7 +281,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(("topo", "list"), "list the families of topologies", "syntony topo list torus", _configure_list, _list),
     Command(
         ("topo", "aggregators"),
-        "list switches that add, and how much of each runs here",
+        "list aggregating switches, and how much of each the lab emulates",
         "syntony topo aggregators",
         _configure_aggregators,
         _aggregators,
@@ -292,14 +292,14 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         ("topo", "detect"),
-        "show what this machine is made of, and write its topology",
+        "detect the hardware of this machine, and write its topology",
         "syntony topo detect -o here.json",
         _configure_detect,
         _detect,
     ),
     Command(
         ("topo", "convert"),
-        "write a topology as a JSON file, from a name or from a description of a machine",
+        "convert a topology, or a description of a machine, to a JSON file",
         "syntony topo convert dgx1 dgx1.json",
         _configure_convert,
         _convert,

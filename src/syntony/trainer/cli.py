@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help="TOML file, or one that is here: tiny, long, zero3")
+    parser.add_argument("config", metavar="CONFIG", help="TOML file, or a bundled configuration: tiny, long, zero3")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="override a value of the file; may be repeated. parallel=auto: the sizes of [parallel] that are predicted "
-        "to be fastest on these ranks (parallel=auto:network=1e9: at so many bytes/s between hosts)",
+        help="override a value of the file; may be repeated. parallel=auto: use the sizes of [parallel] that are "
+        "predicted to be fastest on these ranks (parallel=auto:network=1e9: with 1e9 bytes/s between hosts)",
     )
     parser.add_argument(
-        "--ranks", type=count, metavar="N", help="start N ranks here (default: as many as the file asks for)"
+        "--ranks", type=count, metavar="N", help="start N ranks here (default: as many as the file needs)"
     )
 
 
@@ -37,7 +37,7 @@ def _configure_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--restarts", type=count, default=0, metavar="N",
                         help="restart up to N lost ranks (needs [elastic] copies)")  # fmt: skip
     parser.add_argument("--join", default="", metavar="HOST:PORT",
-                        help="join a running job as a new rank, at the address of its [elastic] door")  # fmt: skip
+                        help="join a running job as a new rank; HOST:PORT is its [elastic] door")  # fmt: skip
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -117,14 +117,14 @@ def _run(arguments: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         ("train",),
-        "train a transformer, data, tensor, pipeline, expert and context parallel",
+        "train a transformer with data, tensor, pipeline, expert and context parallelism",
         "syntony train tiny",
         _configure_train,
         _train,
     ),
     Command(
         ("overlap", "run"),
-        "policies on real training steps, in turns: planned, measured, estimated",
+        "time policies on real training steps, beside planned times and estimates",
         "syntony overlap run tiny --set parallel.dp=2 --policies serial,ddp,fifo",
         _configure_run,
         _run,

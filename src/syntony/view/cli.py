@@ -118,7 +118,7 @@ def _run(options: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         ("view",),
-        "show topologies, schedules, results, steps, records and other libraries' files as one page, or a picture",
+        "show topologies, schedules, results, training steps and records as a page or a picture",
         "syntony view dgx1 -o dgx1.html",
         _configure,
         _run,

@@ -113,7 +113,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=list(SHAPES),
         metavar="COLLECTIVE",
-        help=f"one table each; there are {', '.join(SHAPES)}",
+        help=f"one or more of {', '.join(SHAPES)}",
     )
     sweep = parser.add_argument_group("sizes (bytes; K, M, G and KiB are powers of 1024, KB of 1000)")
     sweep.add_argument("-b", "--minbytes", type=size, default=32 << 20, metavar="SIZE", help="smallest size (32M)")
@@ -134,7 +134,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--peers",
         default="",
         metavar="P[,Q...]",
-        help=f"who competes: {', '.join(PEERS)}, mpi, all (that are installed); cuda: {', '.join(CUDA_PEERS)}",
+        help=f"compare with {', '.join(PEERS)}, mpi, all (installed ones); cuda: {', '.join(CUDA_PEERS)}",
     )
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
     what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",

@@ -178,7 +178,7 @@ def copy_rate(cuda: Any, size: int) -> float:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=4, metavar="N", help="how many ranks (4)")
     parser.add_argument("--sizes", default="8K,1M,16M,256M", metavar="S[,T...]", help="total bytes of a rank's buffer")
-    parser.add_argument("--peers", choices=("nccl",), default=None, help="who competes")
+    parser.add_argument("--peers", choices=("nccl",), default=None, help="libraries to compare with")
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:

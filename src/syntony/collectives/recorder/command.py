@@ -102,7 +102,7 @@ def _say(*sentences: str) -> None:
 COMMANDS: tuple[Command, ...] = (
     Command(
         name=("trace",),
-        summary="say which rank is behind or slow, from the records that ranks leave in SYNTONY_TRACE_DIR",
+        summary="find ranks that are behind or slow, from the records in SYNTONY_TRACE_DIR",
         example="syntony trace /tmp/records -o trace.json",
         configure=_configure,
         run=_trace,

@@ -27,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         name=("run",),
-        summary="run a program whose torch.distributed groups of gloo are served by Syntony",
+        summary="run a program, and serve its gloo process groups with Syntony",
         example="syntony run -- torchrun --nproc-per-node 2 train.py",
         configure=_configure,
         run=_run,

@@ -219,7 +219,7 @@ def _collective_of(path: Path) -> str:
 COMMANDS: tuple[Command, ...] = (
     Command(
         name=("tune",),
-        summary="time every algorithm on this machine and keep which is best at which size",
+        summary="time every algorithm on this machine, and store the best one for each size",
         example="syntony tune --ranks 2 --collectives all_reduce --sizes 8,4K,1M",
         configure=_configure,
         run=_tune,

@@ -57,7 +57,7 @@ def split_policies(text: str) -> list[str]:
 
 COMMAND = Command(
     ("overlap", "compare"),
-    "policies side by side, predicted",
+    "compare the predicted steps of policies",
     f"syntony overlap compare {THIN} --policies fifo,ddp,dear,bytescheduler",
     _configure,
     _run,

@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("overlap", "explain"),
-    "did it overlap, and if not, why not",
+    "explain whether communication overlaps computation, and if not, why",
     f"syntony overlap explain {THIN} --policy ddp",
     _configure,
     _run,

@@ -52,12 +52,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="bytes per element of weights and activations (default 2; on cpu 4)",
     )
-    parser.add_argument("--where", metavar="K=V,..", default="", help="only layouts with tp=8,zero=1 and the like")
+    parser.add_argument("--where", metavar="K=V,..", default="", help="consider only such layouts, such as tp=8,zero=1")
     add_machine(parser)
     parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S",
                         help="time limit; the best layouts found by then are shown (default 60)")  # fmt: skip
     parser.add_argument("--top", type=count, default=5, metavar="N", help="number of layouts shown (default 5)")
-    add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan of the best")
+    add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan of the best layout")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -200,7 +200,7 @@ def _why(reason: Reason) -> str:
 
 COMMAND = Command(
     ("overlap", "layout"),
-    "the fastest dp, tp, pp, cp, ep and schedule that fit the memory",
+    "find the fastest dp, tp, pp, cp, ep and pipeline schedule that fit the memory",
     "syntony overlap layout --model gpt3-175b --on dgx-a100:128 --machine a100 --sequences 1536",
     configure,
     run,

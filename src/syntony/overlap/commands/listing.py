@@ -65,5 +65,5 @@ def _run(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    ("overlap", "list"), "policies, models, pipelines and machines", "syntony overlap list", _configure, _run
+    ("overlap", "list"), "list policies, models, pipelines and machines", "syntony overlap list", _configure, _run
 )

@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("overlap", "plan"),
-    "who does what when in a training step",
+    "show what each device does in a training step, in order",
     f"syntony overlap plan {THIN} --policy bytescheduler:slice=1M -o plan.json",
     _configure,
     _run,

@@ -46,7 +46,7 @@ class Problem:
 def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     """The arguments that say it."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a plan (.json) or a trace (.et), instead of --model")
-    parser.add_argument("--model", metavar="NAME", help="such as thin or gpt3-6.7b; `overlap list` has them all")
+    parser.add_argument("--model", metavar="NAME", help="such as thin or gpt3-6.7b; `overlap list` lists all")
     parser.add_argument(
         "--layout",
         metavar="K=V,..",
@@ -67,13 +67,13 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     add_machine(parser)
     if policy:
         parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
-                            help="the policy that plans (default: a file's own plan, else fifo)")  # fmt: skip
+                            help="policy that makes the plan (default: the file's own plan, else fifo)")  # fmt: skip
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """What computes, and over which wires."""
     parser.add_argument("--machine", default="cpu", metavar="NAME[:K=V,..]",
-                        help=f"{', '.join(MACHINES)}; with network=25e9 and the like (default cpu)")  # fmt: skip
+                        help=f"{', '.join(MACHINES)}; override values with network=25e9 (default cpu)")  # fmt: skip
     parser.add_argument("--on", metavar="TOPOLOGY", help="take the cost of moving from its wires, such as dgx-a100:16")
 
 

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-6.7b; `overlap list` has them all")
+    parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-6.7b; `overlap list` lists all")
     parser.add_argument("--old", required=True, metavar="K=V,..", help="current layout, such as dp=8,zero=3")
     parser.add_argument("--new", required=True, metavar="K=V,..", help="new layout, such as dp=6,zero=3")
     parser.add_argument(
         "--lost", default="", metavar="R,..", help="ranks of the old layout that have failed and send nothing"
     )
-    about = "of a parameter's weight and optimizer state (default 14: 16 bits, Adam in fp32)"
+    about = "bytes of weight and optimizer state per parameter (default 14: 16 bits, Adam in fp32)"
     parser.add_argument("--state", type=count, default=14, metavar="BYTES", help=about)
-    parser.add_argument("--on", metavar="TOPOLOGY", help="time the exchange on its wires, such as dgx-a100:2")
+    parser.add_argument("--on", metavar="TOPOLOGY", help="simulate the exchange on this network, such as dgx-a100:2")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _timed(topology: Topology, found: Reshard) -> dict[str, Any]:
 
 COMMAND = Command(
     ("overlap", "reshard"),
-    "what moves when a model goes from one layout to another",
+    "show which bytes move when a job changes its layout",
     "syntony overlap reshard --model gpt3-6.7b --old dp=8,zero=3 --new dp=6,zero=3 --on dgx-a100:1",
     configure,
     run,

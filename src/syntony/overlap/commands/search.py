@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("overlap", "search"),
-    "turn the policies' knobs for the best plan",
+    "search policies and their settings for the best plan",
     f"syntony overlap search {THIN} --seconds 5 -o best.json",
     _configure,
     _run,

@@ -51,7 +51,7 @@ _GPT = "--model gpt3-6.7b --layout tp=8,pp=4,dp=4,zero=1,microbatches=8 --on dgx
 
 COMMAND = Command(
     ("overlap", "simulate"),
-    "predict a step: its time, the least it could take, its memory",
+    "predict a step's time, the least it could take, and its memory",
     f"syntony overlap simulate {_GPT}",
     _configure,
     _run,

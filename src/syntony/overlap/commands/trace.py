@@ -47,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("overlap", "trace"),
-    "a step for Perfetto or Chakra, planned and measured",
+    "write a trace of a step for Perfetto or Chakra, planned and measured",
     f"syntony overlap trace {THIN} --policy dear -o trace.json",
     _configure,
     _run,

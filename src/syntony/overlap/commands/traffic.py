@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("overlap", "traffic"),
-    "which rank sends how many bytes to whom in a step",
+    "show how many bytes each rank sends to each other rank in a step",
     "syntony overlap traffic --model internlm2-102b --layout tp=8,pp=4,dp=4,zero=1 -o heat.png",
     _configure,
     _run,

@@ -24,14 +24,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_topology(parser)
     parser.add_argument("--across", action="store_true", help="for groups on several hosts like this one")
     parser.add_argument(
-        "--beside", metavar="DUMP.xml", help="what NCCL chose itself (NCCL_GRAPH_DUMP_FILE): then the gain is told"
+        "--beside", metavar="DUMP.xml", help="NCCL's own choice (NCCL_GRAPH_DUMP_FILE); shows the gain over it"
     )
     parser.add_argument(
         "--measured", action="append", default=[], metavar="WAY=FILE",
-        help="all_reduce as nccl-tests timed it with NCCL_ALGO and NCCL_PROTO set to this way, such as "
-        "ring/simple=ring.txt; once for each way: then the gain of a tuner table is told",
+        help="nccl-tests' times of all_reduce with NCCL_ALGO and NCCL_PROTO set to WAY, such as ring/simple=ring.txt; "
+        "repeat for each WAY; shows the gain of a tuner table",
     )  # fmt: skip
-    parser.add_argument("--nodes", type=count, default=1, metavar="N", help="hosts of that group (1)")
+    parser.add_argument("--nodes", type=count, default=1, metavar="N", help="hosts of the measured group (1)")
     add_timeout(parser, _TIMEOUT)
 
 
@@ -154,7 +154,7 @@ def _variables(host: Host, rings: Packing) -> dict[str, Any]:
 COMMANDS = (
     Command(
         ("advise",),
-        "the three things worth setting for stock NCCL or RCCL on a machine, and how to check each",
+        "show the three things worth setting for stock NCCL or RCCL, and how to check each",
         "syntony advise dgx1",
         _configure,
         _run,

@@ -117,7 +117,7 @@ def _of(rate: float, bound: float) -> str:
 
 COMMAND = Command(
     ("bound",),
-    "what no schedule can beat on a network: latency and throughput, with witnesses",
+    "find the latency and throughput that no schedule can beat, with witnesses",
     "syntony bound dgx1 all_gather",
     _configure,
     _run,

@@ -277,7 +277,7 @@ def _draw(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
 COMMANDS = (
     Command(
         name=("compare",),
-        summary="schedules, built-in algorithms and engines side by side on one network, simulated",
+        summary="compare schedules, built-in algorithms and engines by simulation on one network",
         example="syntony compare ring dbt engine:greedy --on dgx-a100:2 --collective all_reduce -o compare.svg",
         configure=_configure,
         run=_run,

@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("congestion",),
-    "an incast under DCQCN, TIMELY, Swift and HPCC: queues, pauses, whom they block",
+    "simulate an incast under DCQCN, TIMELY, Swift and HPCC: queues, pauses, blocked flows",
     "syntony congestion clos:leaves=2,hosts=8,spines=2,bandwidth=5e9 --senders 4 --seconds 0.005",
     _configure,
     _run,

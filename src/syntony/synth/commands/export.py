@@ -40,7 +40,7 @@ def _configure_graph(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--across",
         action="store_true",
-        help="the channels lead to other hosts, all like this one (what a topology of several hosts always means)",
+        help="channels lead to other hosts, all like this one (always so for a topology of several hosts)",
     )
     parser.add_argument(
         "--channels", type=count, metavar="N", help="number of channels (default: the fewest that reach the best speed)"
@@ -48,7 +48,7 @@ def _configure_graph(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beside",
         metavar="DUMP.xml",
-        help="what NCCL chose itself (NCCL_GRAPH_DUMP_FILE): the search begins there, and the gain is told",
+        help="NCCL's own choice (NCCL_GRAPH_DUMP_FILE): start the search there, and show the gain",
     )
     add_timeout(parser, _TIMEOUT)
 
@@ -119,19 +119,19 @@ def _configure_tuner(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on",
         metavar="T",
-        help="also combinations that were not measured, as NCCL's own cost model predicts them on hosts like T (a "
-        "topology, or file: with NCCL's description of a host), scaled by what was measured",
+        help="also include combinations that were not measured, by NCCL's own cost model for hosts like T (a "
+        "topology, or file: with NCCL's description of a host), scaled by the measured ones",
     )
     parser.add_argument(
         "--measured",
         action="append",
         default=[],
         metavar="WAY=FILE",
-        help="what nccl-tests printed, or its JSON, with NCCL_ALGO and NCCL_PROTO set to this way, such as "
-        "ring/simple=ring.txt or tree/ll128/16=tree.json (16 channels); once for each way",
+        help="output of nccl-tests, or its JSON, with NCCL_ALGO and NCCL_PROTO set to WAY, such as "
+        "ring/simple=ring.txt or tree/ll128/16=tree.json (16 channels); repeat for each WAY",
     )
-    parser.add_argument("--nodes", type=count, metavar="N", help="only for groups on so many hosts (default: any)")
-    parser.add_argument("--ranks", type=count, metavar="N", help="only for groups of so many ranks (default: any)")
+    parser.add_argument("--nodes", type=count, metavar="N", help="only for groups on N hosts (default: any)")
+    parser.add_argument("--ranks", type=count, metavar="N", help="only for groups of N ranks (default: any)")
     add_output(
         parser, "-o", "--output", required=True, metavar="F.csv", endings=(".csv", ".conf"), what="a table of choices",
         help="the file for NCCL_TUNER_CONFIG_FILE",
@@ -223,14 +223,14 @@ def _model(options: argparse.Namespace) -> tuple[Group, list[Predicted]]:
 
 def _configure_mscclpp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", metavar="F[@LEAST-MOST]", help="schedules or programs, with the sizes that each is for"
+        "files", nargs="+", metavar="F[@LEAST-MOST]", help="schedules or programs, each with its range of sizes"
     )
     parser.add_argument("--ranks-per-node", type=count, default=8, metavar="N", help="GPUs of a host (default 8)")
     parser.add_argument("--protocol", choices=("Simple", "LL"), default="Simple", help="protocol of the messages")
     parser.add_argument("--in-place", action="store_true", help="for in-place calls")
     add_output(
         parser, "-o", "--output", required=True, metavar="FOLDER", folder=True,
-        help="the folder for plans and the script that registers them",
+        help="folder for the plans and the script that registers them",
     )  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def _range(text: str, whole: str) -> tuple[int, int]:
 COMMANDS = (
     Command(
         ("export", "nccl-graph"),
-        "write the channels that stock NCCL and RCCL read from a file, beside a bound on what any reach",
+        "write a graph file with channels for stock NCCL and RCCL, and a bound on all channels",
         "syntony export nccl-graph dgx1 -o dgx1-channels.xml",
         _configure_graph,
         _run_graph,
@@ -290,14 +290,14 @@ COMMANDS = (
     ),
     Command(
         ("export", "nccl-tuner"),
-        "write which algorithm and protocol NCCL should take at which size, from measured times",
+        "write a tuner table for NCCL: algorithm and protocol by size, from measured times",
         "syntony export nccl-tuner all_reduce --measured ring/simple=a.txt --measured tree/ll=b.txt -o choices.csv",
         _configure_tuner,
         _run_tuner,
     ),
     Command(
         ("export", "rccl-tuner"),
-        "write which algorithm and protocol RCCL should take at which size, from measured times",
+        "write a tuner table for RCCL: algorithm and protocol by size, from measured times",
         "syntony export rccl-tuner all_reduce --measured ring/simple=a.txt --measured tree/ll=b.txt -o choices.csv",
         _configure_tuner,
         _run_tuner,

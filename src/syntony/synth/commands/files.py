@@ -23,12 +23,12 @@ PROTOCOLS = ("Simple", "LL128", "LL")
 
 def _configure_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help=f"{_READS}, a portfolio, or NCCL's graph file")
-    parser.add_argument("--topology", metavar="T", help=f"for a graph file: the machine it is for; {TOPOLOGY_HELP}")
+    parser.add_argument("--topology", metavar="T", help=f"for a graph file: its machine; {TOPOLOGY_HELP}")
     parser.add_argument(
         "--fifo-depth",
         type=count,
         metavar="N",
-        help="messages a connection holds (default: what the file claims)",
+        help="messages that a connection can hold (default: what the file claims)",
     )
 
 
@@ -73,25 +73,25 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
         lines += wrapped(f"  {name:<13} {text}", more=" " * 14)
     lines += ["", "If a format cannot express something, the error names it.", "", parser.epilog or ""]
     parser.epilog = "\n".join(lines)
-    parser.add_argument("file", help="what to convert")
+    parser.add_argument("file", help="schedule or program to convert")
     parser.add_argument("--to", required=True, metavar="FORMAT[:DIALECT]", help=", ".join(_WRITES))
     add_output(parser, "-o", "--output", required=True, metavar="OUT", help="the file to write")
     parser.add_argument(
-        "--min-bytes", type=size_or_zero, metavar="SIZE", help="smallest size for which the file is taken (default 0)"
+        "--min-bytes", type=size_or_zero, metavar="SIZE", help="smallest size for which the file is used (default 0)"
     )
     parser.add_argument(
         "--max-bytes",
         type=size_or_zero,
         metavar="SIZE",
-        help="largest size for which the file is taken (default 1 TiB)",
+        help="largest size for which the file is used (default 1 TiB)",
     )
-    parser.add_argument("--protocol", choices=PROTOCOLS, help="how messages travel there (default Simple)")
+    parser.add_argument("--protocol", choices=PROTOCOLS, help="protocol of the messages (default Simple)")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--in-place", action="store_true", help="for in-place calls")
     where.add_argument(
         "--out-of-place",
         action="store_true",
-        help="for out-of-place calls (default: both where the format can say so, else out of place)",
+        help="for out-of-place calls (default: both if the format supports it, else out of place)",
     )
 
 

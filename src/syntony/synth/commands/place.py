@@ -34,8 +34,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add_timeout(parser, None)
     legend = (
-        "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"
-        "all_reduce[1] sums among ranks that differ in part 1 of what sums; part 0 is the outermost."
+        "dp[2 4]: dp spans two parts of the outermost level and four of the next.\n"
+        "all_reduce[1]: sums among ranks that differ in part 1 of the axes that sum; part 0 is the outermost."
     )
     parser.epilog = "\n\n".join(filter(None, (parser.epilog, legend)))
 
@@ -127,7 +127,7 @@ def _best(candidate: Candidate, reduced: tuple[str, ...]) -> dict[str, Any]:
 COMMANDS = (
     Command(
         ("place",),
-        "place axes of parallelism on a topology, and find how each should sum",
+        "map axes of parallelism to a topology, and find how to sum along each",
         "syntony place dgx-a100:2 --axes dp8xtp2 --size 256M",
         _configure,
         _run,

@@ -85,7 +85,7 @@ def _lines(title: str, rows: list[dict[str, Any]], took: float, output: Path | N
 COMMANDS = (
     Command(
         ("portfolio",),
-        "find the schedules that are fastest for every size, in one file",
+        "find the fastest schedule for every size, and write them to one file",
         "syntony portfolio ring:4 all_gather --to 64K -o ring.json",
         _configure,
         _run,

@@ -24,7 +24,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
         "--members",
         type=ranks,
         metavar="R,R-R,..",
-        help="topology ranks that take part, such as 0-7,16 (default all); others do not relay",
+        help="topology ranks that take part, such as 0-7,16 (default all); other ranks do not relay data",
     )
 
 
@@ -44,5 +44,5 @@ def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
 def add_timeout(parser: argparse.ArgumentParser, timeout: float | None) -> None:
     """Adds --timeout; None: no limit by default."""
     default = "none" if timeout is None else f"{timeout:g}"
-    text = f"seconds of wall clock; what is found by then counts (default {default})"
+    text = f"wall-clock limit in seconds; the best result until then is used (default {default})"
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=text)

@@ -23,15 +23,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="WHAT",
-        help="what is lost: a node (rank5, nic0.3, or a rank's number), a wire (0-1, rank0-nvswitch0), one way of it "
-        "(0->1); again for more",
+        help="a lost node (rank5, nic0.3, or a rank's number), a wire (0-1, rank0-nvswitch0) or one direction "
+        "of a wire (0->1); may be repeated",
     )
     parser.add_argument(
         "--slowed",
         action="append",
         default=[],
         metavar="WIRE@PART",
-        help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
+        help="a wire with only a part of its bandwidth (0-1@50%%); may be repeated",
     )
     add_timeout(parser, 60.0)
     add_explain(parser)
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     ("repair",),
-    "mend a schedule after a wire, NIC or rank was lost or became slower",
+    "repair a schedule after a wire, NIC or rank was lost or became slower",
     "syntony repair allgather.json --without 0-1 -o mended.json",
     _configure,
     _run,

@@ -38,7 +38,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--slice",
         type=size,
         metavar="BYTES",
-        help="most bytes of a message (default: as the CPU executor, or what the output says)",
+        help="largest message in bytes (default: that of the CPU executor, or as the output says)",
     )
     add_trace(parser, " of every link")
     parser.add_argument("--utilization", action="store_true", help="show the busiest links, and their use over time")
@@ -55,7 +55,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     switches.add_argument(
         "--switching",
         choices=("cut-through", "store-and-forward"),
-        help="how switches pass messages on (default: cut-through)",
+        help="how switches forward messages (default: cut-through)",
     )
     add_timeout(parser, None)
 
@@ -322,7 +322,7 @@ def _ends(found: Simulation, link: Link) -> str:
 COMMANDS = (
     Command(
         ("simulate",),
-        "time a schedule or a program by the alpha-beta model with fairly shared links",
+        "simulate a schedule or program by the alpha-beta model with fairly shared links",
         "syntony simulate builder:ring:all_reduce --topology ring:8 --size 64M --trace trace.json",
         _configure,
         _run,

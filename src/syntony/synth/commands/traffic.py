@@ -290,7 +290,7 @@ def _report(
 COMMANDS = (
     Command(
         ("traffic",),
-        "time several jobs on one network: paths, collisions, interleaving",
+        "simulate several jobs on one network: paths, collisions, interleaving",
         "syntony traffic example --mltcp --heat-map heat.svg",
         _configure,
         _run,

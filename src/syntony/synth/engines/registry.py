@@ -12,7 +12,7 @@ from syntony.synth.engines.engine import Engine, EngineError
 
 ENGINES = (
     Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
-    Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
+    Engine("sccl", "sccl.search", "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
     Engine(
         "forest",
         "forest.search",
@@ -45,7 +45,7 @@ ENGINES = (
     Engine(
         "teccl",
         "teccl.search",
-        "for one size, with latencies; to 128 ranks",
+        "for one size, with latencies; up to 128 ranks",
         "Liu et al., SIGCOMM'24",
         "in_network",
     ),
