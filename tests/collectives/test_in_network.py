@@ -71,7 +71,8 @@ def group_by_group(elements: int, seed: int = 0) -> np.ndarray[tuple[int], np.dt
 
 
 def test_sums_have_the_bits_of_the_tree(ways: list[str], tmp_path: Path) -> None:
-    """In place and apart, one behind the other and several at once, averaged and scaled."""
+    """In place and apart, one behind the other and several at once, averaged and scaled; half of each by each of two
+    trees, which here are the same."""
 
     def job(group: Communicator) -> object:
         rank, right = group.rank, []
@@ -90,7 +91,7 @@ def test_sums_have_the_bits_of_the_tree(ways: list[str], tmp_path: Path) -> None
         group.all_reduce(whole, algorithm="in_network")
         return [*map(bool, right), bool(np.all(whole == 6))]
 
-    assert on_ranks(tmp_path, job, ways) == [[True] * 19] * RANKS
+    assert on_ranks(tmp_path, job, [f"{way};{way}" for way in ways]) == [[True] * 19] * RANKS
 
 
 def test_by_a_rule_what_aggregators_cannot_add_goes_another_way(ways: list[str], tmp_path: Path) -> None:
@@ -122,6 +123,8 @@ def test_without_an_aggregator_it_is_refused(tmp_path: Path, monkeypatch: pytest
     sentence = "ValueError: algorithm in_network needs an aggregator: SYNTONY_AGGREGATOR=HOST:PORT is not set at rank 1"
     for told in on_ranks(tmp_path, job, ["127.0.0.1:1", ""]):
         assert str(told).endswith(sentence)
+    for told in on_ranks(tmp_path, job, ["127.0.0.1:1", "127.0.0.1:1;127.0.0.1:2"]):
+        assert "rank 0 says 1 ways to aggregators, rank 1 says 2" in str(told)
     told = on_ranks(tmp_path, lambda group: None, ["127.0.0.1:1", "nonsense"])
     assert all("rank 1: the aggregator's address is 'nonsense'; it must be HOST:PORT" in str(one) for one in told)
 

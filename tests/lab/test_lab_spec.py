@@ -166,6 +166,13 @@ def test_ranks_go_by_their_own_switch_to_the_one_where_all_sums_meet() -> None:
     assert ways(spec) == (f"{first},{root}",) * 4 + (f"{second},{root}",) * 4
 
 
+def test_a_job_that_is_spread_has_a_tree_for_each_spine() -> None:
+    spec = spec_of(parse("clos:leaves=2,hosts=2,spines=2,aggregator=panama"))
+    first, second, *roots = [f"{switch.ports[0].address}:29600" for switch in adding_switches(spec)]
+    expected = [";".join(f"{leaf},{root}" for root in roots) for leaf in (first, second)]
+    assert ways(spec) == (expected[0],) * 2 + (expected[1],) * 2
+
+
 def test_where_slots_are_shared_all_ways_go_on_to_a_server() -> None:
     spec = spec_of(parse("clos:leaves=2,hosts=2,spines=1,aggregator=atp"))
     first, second, root = [switch.ports[0].address for switch in adding_switches(spec)]

@@ -57,10 +57,6 @@ std::shared_ptr<const AggregationThread::Job> AggregationThread::start(const Cal
 }
 
 void AggregationThread::run() {
-  const auto interrupt = [this] {
-    if (stop_) throw Stopped{};
-  };
-  std::unique_ptr<AggregationClient> client;
   while (true) {
     std::shared_ptr<Job> job;
     {
@@ -71,11 +67,7 @@ void AggregationThread::run() {
       jobs_.pop_front();
     }
     try {
-      if (!client) {
-        client = std::make_unique<AggregationClient>(ways_, token_, rank_, left_of(job->lifetime), interrupt);
-      }
-      client->all_reduce(job->format, job->dtype, job->input, job->output, job->elements, left_of(job->lifetime),
-                         interrupt);
+      sum(*job);
     } catch (const Stopped&) {
       return;
     } catch (...) {
@@ -84,6 +76,41 @@ void AggregationThread::run() {
     job->done.store(true, std::memory_order_release);
     ring_();
   }
+}
+
+/// Throws the first error of a tree; the others are given up then.
+void AggregationThread::sum(const Job& job) {
+  if (trees_.empty()) {
+    trees_ = ways_.trees();
+    clients_.resize(trees_.size());
+  }
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // of the one that has set `failed`
+  const auto in_tree = [&](std::size_t tree) {
+    try {
+      const auto interrupt = [&] {
+        if (stop_ || failed) throw Stopped{};
+      };
+      std::unique_ptr<AggregationClient>& client = clients_[tree];
+      if (!client) {
+        const Token token{token_[0] + tree, token_[1] + tree};
+        client = std::make_unique<AggregationClient>(trees_[tree], token, rank_, left_of(job.lifetime), interrupt);
+      }
+      const std::size_t begin = job.elements * tree / trees_.size();
+      const std::size_t end = job.elements * (tree + 1) / trees_.size();
+      const std::size_t offset = begin * wire_bytes(job.format);
+      client->all_reduce(job.format, job.dtype, job.input + offset, job.output + offset, end - begin,
+                         left_of(job.lifetime), interrupt);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t tree = 1; tree < trees_.size(); ++tree) others.emplace_back(in_tree, tree);
+    in_tree(0);
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace syntony

@@ -5,7 +5,9 @@
 //                  └───────────────────── ring ◀── done, or an error ──┘
 //
 // The group's own threads so never wait for an aggregator, and go on to hear who has died. Operations run one after the
-// other, in the order in which they were started; every rank starts them in the same one.
+// other, in the order in which they were started; every rank starts them in the same one. Where there are several trees
+// of aggregators, each adds its part of every buffer, all at once, with a congestion window of its own (PANAMA, Gebara
+// et al., MLSys'21).
 #pragma once
 
 #include <atomic>
@@ -19,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "core/call.hpp"
 #include "core/in_network/aggregation_ways.hpp"
@@ -30,6 +33,8 @@ namespace syntony {
 /// How a call travels: its elements as they are. None for what no aggregator does: anything but a sum of the formats
 /// that it adds.
 [[nodiscard]] std::optional<NumberFormat> aggregated_as(const Call& call);
+
+class AggregationClient;
 
 class AggregationThread {
  public:
@@ -57,8 +62,11 @@ class AggregationThread {
 
  private:
   void run();
+  void sum(const Job& job);
 
   AggregationWays ways_;
+  std::vector<AggregationWays> trees_;  // once the first operation has begun, as
+  std::vector<std::unique_ptr<AggregationClient>> clients_;
   Token token_;
   std::uint32_t rank_;
   std::function<void()> ring_;

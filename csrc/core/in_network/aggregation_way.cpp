@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "core/in_network/aggregation_ways.hpp"
 #include "core/in_network/aggregation_wire.hpp"
 
 namespace syntony {
@@ -36,6 +37,26 @@ std::uint32_t ending_in(const std::vector<std::string>& ways, const std::string&
 }
 
 }  // namespace
+
+std::vector<AggregationWays> AggregationWays::trees() const {
+  std::vector<AggregationWays> found;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    std::size_t tree = 0;
+    std::size_t begin = 0;
+    do {
+      const std::size_t end = std::min(by_rank[rank].find(';', begin), by_rank[rank].size());
+      if (rank == 0) found.emplace_back().secret = secret;
+      if (tree < found.size()) found[tree].by_rank.push_back(by_rank[rank].substr(begin, end - begin));
+      ++tree;
+      begin = end + 1;
+    } while (begin <= by_rank[rank].size());
+    if (tree != found.size()) {
+      refuse("rank 0 says " + std::to_string(found.size()) + " ways to aggregators, rank " + std::to_string(rank) +
+             " says " + std::to_string(tree) + " (SYNTONY_AGGREGATOR has one for each tree, with semicolons between)");
+    }
+  }
+  return found;
+}
 
 AggregationWay::AggregationWay(const std::vector<std::string>& ways, std::uint32_t rank) {
   std::string rest = ways[rank];

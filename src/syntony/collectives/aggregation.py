@@ -48,7 +48,8 @@ class InNetwork:
                 "(python -m syntony.lab.aggregator runs one)"
             )
         # A job's token is fresh and random, so that nobody else can join it.
-        told = bootstrap.all_gather("aggregation", secrets.token_bytes(16) + way.encode())
+        first, _, _ = way.partition(";")  # tree: one thread sends
+        told = bootstrap.all_gather("aggregation", secrets.token_bytes(16) + first.encode())
         ways = [each[16:].decode() for each in told]
         client = _emulation.AggregationClient(ways, told[0][:16], bootstrap.rank, timeout, given_secret())
         return cls(client, bootstrap.rank, bootstrap.size, timeout)

@@ -3,7 +3,9 @@
     SYNTONY_AGGREGATOR=10.0.1.1:4600                  one switch for the whole job
     SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600    rank's own, and the one that adds the sums of several
 
-Ranks may have different ones of their own; the last is the same for all.
+    SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600;10.0.1.1:4600,10.0.0.2:4600    two trees, each of which adds a part
+
+Ranks may have different ones of their own; the last of a tree is the same for all.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ VARIABLE = "SYNTONY_AGGREGATOR"
 
 def way(environment: Mapping[str, str]) -> str:
     """The variable's value with numbers for the names of hosts; "" where it is not set. Raises UserError."""
-    return ",".join(numeric(word.strip()) for word in environment.get(VARIABLE, "").split(",") if word.strip())
+    trees = environment.get(VARIABLE, "").split(";")
+    found = (",".join(numeric(word.strip()) for word in one.split(",") if word.strip()) for one in trees)
+    return ";".join(filter(None, found))
 
 
 def numeric(address: str) -> str:

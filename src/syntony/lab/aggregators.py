@@ -7,6 +7,8 @@ is nearest to all hosts together, where all their sums meet.
          └s0┘  └s1┘       ways of h2, h3: s1,s2
            └─s2─┘
 
+PANAMA's jobs have a tree for each switch that is as near to all hosts: several ways, with semicolons between.
+
 Where the root shares its slots among jobs, a server stands beside it, on a cable of any rate, and all ways go on to it.
 Switches in a host's box have no namespace, and so no process. A profile's rate is not emulated: the process adds as
 fast as it can.
@@ -23,6 +25,8 @@ from syntony.topologies.aggregator import Aggregator
 
 PORT, SERVER_PORT = 29600, 29601
 """In a namespace of its own, any port is free."""
+SPREAD = ("panama",)
+"""Profiles whose jobs have several trees."""
 
 
 def adding_switches(spec: LabSpec) -> tuple[Machine, ...]:
@@ -38,17 +42,20 @@ def services(spec: LabSpec) -> tuple[tuple[Machine, tuple[str, ...]], ...]:
     """What runs where, besides ranks: an aggregator on each of `adding_switches`, and a server on the root."""
     switches = adding_switches(spec)
     found = [(switch, _command(PORT, arguments_of(_aggregator(spec, switch)))) for switch in switches]
-    if switches and needs_server(_aggregator(spec, root := _root(spec, switches))):
-        found.append((root, _command(SERVER_PORT, arguments_of_server(_aggregator(spec, root)))))
+    for root in _roots(spec, switches):
+        if needs_server(_aggregator(spec, root)):
+            found.append((root, _command(SERVER_PORT, arguments_of_server(_aggregator(spec, root)))))
     return tuple(found)
 
 
 def ways(spec: LabSpec) -> tuple[str, ...]:
     """By rank, its SYNTONY_AGGREGATOR; empty without any adding switch."""
     switches = adding_switches(spec)
-    if not switches:
-        return ()
-    root = _root(spec, switches)
+    trees = [_ways(spec, switches, root) for root in _roots(spec, switches)]
+    return tuple(";".join(each) for each in zip(*trees, strict=True))
+
+
+def _ways(spec: LabSpec, switches: tuple[Machine, ...], root: Machine) -> tuple[str, ...]:
     own = {
         host.id: min(switches, key=lambda switch: (_wires_to(spec, switch)[host.id], switch is not root))
         for host in spec.hosts
@@ -74,15 +81,17 @@ def _command(port: int, arguments: list[str]) -> tuple[str, ...]:
     return (sys.executable, "-m", "syntony.lab.aggregator", "--listen", f"0.0.0.0:{port}", *arguments)
 
 
-def _root(spec: LabSpec, switches: tuple[Machine, ...]) -> Machine:
-    """The switch that is nearest to all hosts together."""
+def _roots(spec: LabSpec, switches: tuple[Machine, ...]) -> list[Machine]:
+    """The switch that is nearest to all hosts together; of a job that is spread, all that are as near."""
 
     def far(switch: Machine) -> tuple[int, int]:
         hops = _wires_to(spec, switch)
         to_hosts = [hops[host.id] for host in spec.hosts]
         return sum(to_hosts), max(to_hosts)
 
-    return min(switches, key=far)
+    distances = [far(switch) for switch in switches]
+    nearest = [switch for switch, distance in zip(switches, distances, strict=True) if distance == min(distances)]
+    return nearest if nearest and _aggregator(spec, nearest[0]).name in SPREAD else nearest[:1]
 
 
 def _wires_to(spec: LabSpec, goal: Machine) -> dict[int, int]:

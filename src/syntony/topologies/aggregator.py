@@ -178,10 +178,9 @@ _TABLE = (
         "Lao et al., NSDI'21 (62 integers per packet, slots given per packet); slots: its public code; tenants: ours",
     ),
     Profile(
-        Aggregator("panama", 512, 1024, ("float32", "bfloat16"), tenants=8, sharing="shared"),
+        Aggregator("panama", 2048, 1024, ("float32", "bfloat16"), tenants=8),
         "FPGA switch whose congestion control shares it fairly",
         "Gebara et al., MLSys'21 (floats at the line rate of 10 Gb/s ports); slots, slot bytes and tenants: ours",
-        missing="several trees for each job, over which its traffic is spread",
     ),
     Profile(
         Aggregator(

@@ -102,6 +102,9 @@ LABS = {
             "run": {"compute": "emulated", "forward": 0.006},
         },
     ),
+    "one expert": replace(
+        LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 2048, "experts": HOSTS, "top": 2}}
+    ),
     "small experts": replace(
         LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}
     ),
