@@ -141,7 +141,9 @@ class _Step:
     def __init__(self, file: str, machine: str) -> None:
         self.file = file
         asked = problem(
-            argparse.Namespace(file=file, model=None, layout="", batch=1, element=None, machine=machine, on=None)
+            argparse.Namespace(
+                file=file, model=None, layout="", batch=1, element=None, machine=machine, on=None, speeds=()
+            )
         )
         if asked.plan is None:
             raise UserError(f"{file}: it holds no plan")
