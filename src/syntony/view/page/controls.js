@@ -95,9 +95,9 @@ function keys() {
 
 function help() {
   const box = document.getElementById("help");
-  const rows = [["space", "play or stop"], [", .", "to where something begins, before or after"], ["Home End", "to the beginning, the end"],
-    ["s", "by steps or by time"], ["d", "light or dark"], ["1 2 .. 0", "a file; all side by side"], ["Esc", "follow nothing"],
-    ["+ - ← →", "in a chart or drawing: zoom and pan (also Ctrl with the wheel, and drag; double click: all of it)"]];
+  const rows = [["space", "play or stop"], [", .", "go to the previous or next event"], ["Home End", "go to the beginning or end"],
+    ["s", "switch between time and steps"], ["d", "switch between light and dark"], ["1 2 .. 0", "show one file; show all side by side"], ["Esc", "end the selection"],
+    ["+ - ← →", "zoom and pan in a chart or drawing (also: Ctrl with the wheel, dragging; double click: show all)"]];
   box.replaceChildren(element("h2", {}, "keys"), element("table", {}, rows.map(([key, what]) => element("tr", {}, element("td", {}, element("kbd", {}, key)), element("td", {}, what)))),
     element("form", { method: "dialog" }, element("p", {}, element("button", {}, "close"))));
   box.showModal();
