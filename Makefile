@@ -13,10 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet
 
 PYTEST := $(BIN)/python -m pytest --quiet
-# Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's. One more
-# than there are processors, as a third of the time of many tests is waiting: for a time-out, a death, another process.
+# Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's. Two more
+# than there are processors, as much of the time of many tests is waiting: for a time-out, a death, another process.
 # What must run alone sees to that itself (tests/conftest.py).
-SIDE_BY_SIDE := --numprocesses $(shell expr $(JOBS) + 1) --dist worksteal
+SIDE_BY_SIDE := --numprocesses $(shell expr $(JOBS) + 2) --dist worksteal
 WHICH := not soak and not sweep
 STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')

@@ -30,7 +30,7 @@ for step in range(5):
 """
 
 KILLED = """
-import os, signal
+import os, signal, sys
 import torch, torch.distributed as dist
 
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
@@ -42,7 +42,11 @@ for step in range(100):
     if first and step == 50 and dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     tensor = torch.full((1000,), float(step))
-    dist.all_reduce(tensor)
+    try:
+        dist.all_reduce(tensor)
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)
+        raise
     total += tensor[0]
 assert total.item() == 2 * sum(range(100))
 dist.destroy_process_group()
@@ -50,12 +54,10 @@ print(f"finished: rank {os.environ['RANK']}", flush=True)
 """
 
 
-@pytest.fixture(autouse=True)
-def installed() -> None:
-    if not any(entry.name == "syntony" for entry in metadata.entry_points(group="torch.backends")):
-        pytest.skip("syntony is not installed (make build), so torch cannot find it by itself")
-
-
+@pytest.mark.skipif(
+    not any(entry.name == "syntony" for entry in metadata.entry_points(group="torch.backends")),
+    reason="syntony is not installed (make build), so torch cannot find it by itself",
+)
 @pytest.mark.alone  # a time-out of two seconds
 def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -86,7 +88,7 @@ def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
 def test_torchrun_restarts_a_job_whose_rank_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    done = torchrun(2, "--max-restarts=1", script, fresh=True, timeout=280)
+    done = torchrun(2, "--max-restarts=1", script, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(re.findall(r"finished: rank (\d)", done.stdout)) == ["0", "1"]
     assert re.search(r"rank 1 \(process \d+ on \S+\) died", done.stderr), done.stderr[-3000:]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.running import HERE, run_python
+from tests.collectives.torch_backend import torch_suite
+from tests.forked import run
 
 pytest.importorskip("torch.distributed")
 pytest.importorskip("expecttest", reason="torch's tests need it")
@@ -38,8 +39,8 @@ def outcomes(
 ) -> dict[str, str]:
     """By test: pass, skip or fail. Fails here and now for a failure that is not `expected`."""
     report = tmp_path / "outcomes.json"
-    suite = HERE / "torch_backend" / "torch_suite.py"
-    done = run_python(suite, "--json", report, "--quiet", *arguments, timeout=seconds, **environment)
+    words = ["--json", str(report), "--quiet", *map(str, arguments)]
+    done = run(torch_suite.main, words, timeout=seconds, torch=True, **environment)
     assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
     result = json.loads(report.read_text())
     failed = {name for name, outcome in result["outcomes"].items() if outcome == "fail"}

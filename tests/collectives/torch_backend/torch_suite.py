@@ -22,8 +22,11 @@ import sys
 import time
 import types
 import unittest
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from syntony.collectives.torch_backend.replace import replace_as_asked
 
 
 class Outcomes(unittest.TestResult):
@@ -77,6 +80,7 @@ def load_suite(backend: str, world_size: int, skips_of: str = "gloo") -> type[un
 
     if backend == "syntony" or "SYNTONY_REPLACE" in os.environ:  # once here, not by every rank of every test
         import syntony.collectives.torch_backend.backend  # noqa: F401
+    replace_as_asked()  # torch may have been imported before the environment said so
 
     torch.set_num_threads(1)
     init_process_group = dist.init_process_group
@@ -149,7 +153,7 @@ def _skips(name: str, test: Any, codes: set[int]) -> bool:
     return False
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default="syntony")
     parser.add_argument("--world-size", type=int, default=3)
@@ -158,7 +162,7 @@ def main() -> int:
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--without", metavar="REGEX", help="leave out tests whose names have this")
     parser.add_argument("names", nargs="*", help="tests to run (default: all)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
 
     case = load_suite(arguments.backend, arguments.world_size, arguments.skips_of)
     names = arguments.names or unittest.defaultTestLoader.getTestCaseNames(case)

@@ -255,7 +255,7 @@ def _alone(case: str, steps: int) -> tuple[str, list[float]]:
     ids=["2 exact", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "2 seldom", "4 exact", "4 close"],
 )
 def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -> None:
-    cases = {name: small((EXACT[ranks] | CLOSE[ranks])[name], 3 if ranks == 2 else 6) for name in names}
+    cases = {name: small((EXACT[ranks] | CLOSE[ranks])[name], 3 if ranks == 2 else 4) for name in names}
     done = launch(ranks, layout_script.__file__, backend, json.dumps(list(cases.items())))
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
