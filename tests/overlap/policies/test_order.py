@@ -59,7 +59,7 @@ def test_more_microbatches_side_by_side_hide_more() -> None:
         seconds("dualpipe", batches=3)
 
 
-@pytest.mark.parametrize("ratio", [0.5, pytest.param(1.0, marks=pytest.mark.sweep), 1.5])
+@pytest.mark.parametrize("ratio", [*(pytest.param(ratio, marks=pytest.mark.sweep) for ratio in (0.5, 1.0)), 1.5])
 def test_interleave_takes_whatever_is_ready(ratio: float) -> None:
     graph = generate(tensor(), Layout(tp=4, microbatches=4))
     cost = priced(graph, ratio)

@@ -58,8 +58,11 @@ def body(rank: Rank, cases: Sequence[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "reads", "every"),
-    [(2, "1", 1), (2, "0", 2), (3, "1", 2), (5, "0", 3)]
-    + [pytest.param(ranks, reads, 1, marks=pytest.mark.sweep) for ranks, reads in ((2, "0"), (3, "1"), (5, "0"))],
+    [(2, "1", 2), (2, "0", 3), (3, "1", 3), (5, "0", 4)]
+    + [
+        pytest.param(ranks, reads, 1, marks=pytest.mark.sweep)
+        for ranks, reads in ((2, "1"), (2, "0"), (3, "1"), (5, "0"))
+    ],
 )
 def test_every_way_is_right(ranks: int, reads: str, every: int) -> None:
     run_as_processes(body, ranks, cases_of(ranks, reads, every), environment={"SYNTONY_PEER_READS": reads})
