@@ -152,7 +152,7 @@ _TABLE = (
         Aggregator("netreduce", 256, 1024, ("float32", "int32")),
         "FPGA beside an Ethernet switch, transparent to RDMA",
         "Liu et al., ASPLOS'23 (arXiv 2009.09736); number of slots: ours",
-        missing="adding RDMA messages in passing, in windows of whole messages",
+        missing="adding in passing: RoCE's own connections end at the hosts, with credits for whole messages",
     ),
     Profile(
         Aggregator("libra", 512, 128, ("float32",), hot=Fraction(1, 2)),
@@ -167,19 +167,13 @@ _TABLE = (
         missing="asynchronous training, with sums of those who come first",
     ),
     Profile(
-        Aggregator("allreduce-switch", 256, 1024, ("int32", "int32_block", "float32")),
-        "FPGA switch that adds integers and floats",
-        "number formats: the kind's description; slots and slot bytes: ours, none published",
-        missing="whatever else it does: nothing but its number formats is known here",
-    ),
-    Profile(
         Aggregator("atp", 20_000, 248, ("int32_block", "int32"), tenants=8, sharing="shared"),
         "Tofino switch shared by jobs, slot by slot",
         "Lao et al., NSDI'21 (62 integers per packet, slots given per packet); slots: its public code; tenants: ours",
     ),
     Profile(
         Aggregator("panama", 2048, 1024, ("float32", "bfloat16"), tenants=8),
-        "FPGA switch whose congestion control shares it fairly",
+        "FPGA switch shared fairly by congestion control, jobs spread over several trees",
         "Gebara et al., MLSys'21 (floats at the line rate of 10 Gb/s ports); slots, slot bytes and tenants: ours",
     ),
     Profile(
