@@ -44,6 +44,7 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
         ),
         ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must say in which folder"),
         ("[run]\nskew = 1.0", r"2: \[run\] skew is 1.0; real tokens ask as their router says"),
+        ("[overlap]\nfollow = 5", r"2: \[overlap\] follow is 5; it needs experts that are spread"),
         ("[overlap]\ntune = 1", r"2: \[overlap\] tune is 1; the first step of a setting is not counted"),
         ("[overlap]\npolicy = 'search'\ntune = 4", r"3: \[overlap\] tune is 4; it turns the knobs of a policy"),
         ("[optimizer\n", "not TOML"),

@@ -101,6 +101,7 @@ class Overlap:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""  # a plan's file, instead
     profile: int = 2  # steps that are measured before, and forgotten
+    follow: int = 0  # steps after which experts are placed anew, by what tokens asked for; 0: they stay (with ep)
     tune: int = 0  # steps of each setting of the policy's knobs that is tried while training; 0: none is
 
 
@@ -292,6 +293,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
     if data.shares or data.deal == "measured":
         _check_shares(config, refuse)
+    if config.overlap.follow and (sizes.ep == 1 or config.run.compute != "real" or config.elastic.copies):
+        refuse("overlap", "follow", "it needs experts that are spread (ep), real computing, and no [elastic] copies")
     if config.run.speeds and len(config.run.speeds) != sizes.dp:
         refuse("run", "speeds", f"there must be one for each of {sizes.dp} data ranks (dp)")
     if config.run.speeds and (config.run.compute != "emulated" or min(config.run.speeds) <= 0):

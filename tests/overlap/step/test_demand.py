@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.overlap.step.demand import Visits, wanted, zipf
+from syntony.overlap.step.demand import Visits, placed, wanted, zipf
 
 SIZES = st.sampled_from([(2, 4), (2, 6), (3, 3), (4, 8)])
 
@@ -17,6 +17,26 @@ def counted(draw: st.DrawFn) -> np.ndarray:
     ranks, experts = draw(SIZES)
     rows = draw(st.lists(st.integers(0, 9), min_size=ranks * experts, max_size=ranks * experts))
     return np.array(rows, float).reshape(ranks, experts)
+
+
+@given(counted(), st.randoms())
+def test_experts_are_placed_so_that_the_busiest_rank_has_less_to_do(counts: np.ndarray, random) -> None:
+    ranks, experts = counts.shape
+    asked, local = counts.sum(axis=0), experts // ranks
+    before = np.array(random.sample(range(experts), experts))
+    after = placed(asked, ranks, before)
+    assert sorted(after) == list(range(experts))
+
+    def most(places: np.ndarray) -> float:
+        return max(asked[places // local == rank].sum() for rank in range(ranks))
+
+    assert (after == before).all() or most(after) <= 0.95 * most(before)
+    stay = after // local == before // local
+    assert (after[stay] == before[stay]).all()
+
+
+def test_the_most_wanted_experts_part() -> None:
+    assert placed([9, 8, 1, 1], 2, np.arange(4)).tolist() == [0, 3, 2, 1]
 
 
 @given(counted(), st.floats(0, 10), st.floats(0, 10), st.integers(0, 20))

@@ -54,7 +54,9 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "experts": {
         "experts": (*MIXTURE, "run.save={folder}/experts", "run.save_every=2"),
-        "experts, ooo": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=ooo_backprop+need:slice=4K"),
+        "experts, ooo, which follow demand": (
+            *MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=ooo_backprop+need:slice=4K", "overlap.follow=1",
+        ),
         "experts, moved": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=janus"),
         "experts, resumed to move": (
             *MIXTURE, "run.resume={folder}/experts/step-2", "parallel.dp=4", "parallel.ep=2", "parallel.zero=1",

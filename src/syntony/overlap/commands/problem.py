@@ -64,6 +64,7 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     )
     parser.add_argument("--skew", type=exponent, default=0.0, metavar="S",
                         help="tokens choose experts by Zipf's law, 1/k^S (default 0: uniformly)")  # fmt: skip
+    parser.add_argument("--follow", action="store_true", help="experts have been placed by their demand (--skew)")
     add_machine(parser)
     if policy:
         parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
@@ -156,7 +157,9 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     if options.speeds:
         shares, busiest = _shares(options, layout)
         batch, dealt = shares[busiest], f", sequences {'+'.join(map(str, shares))}"
-    layers = layers_of(model_named(options.model), layout, Form(batch, element_of(options), skew=options.skew))
+    layers = layers_of(
+        model_named(options.model), layout, Form(batch, element_of(options), skew=options.skew, follow=options.follow)
+    )
     return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}{dealt}"
 
 

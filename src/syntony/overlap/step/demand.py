@@ -14,6 +14,7 @@ so that they are added up in the order of the undivided step, and a home's wire 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,12 +22,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 Doubles = NDArray[np.float64]
+Integers = NDArray[np.int64]
+_WORTH = 0.05  # of the busiest rank's rows: what moving experts must save
 
 
 def zipf(experts: int, skew: float, first: int = 0) -> Doubles:
     """Shares of demand: the k-th most wanted expert has 1 / k^skew of the first one's, which is number `first`."""
     shares = 1.0 / np.arange(1, experts + 1) ** skew
     return np.roll(shares / shares.sum(), first)
+
+
+def placed(asked: Sequence[float] | Doubles | Integers, ranks: int, before: Integers) -> Integers:
+    """The place of each expert, such that ranks have about as many rows: the most wanted first, each to the rank with
+    the fewest rows that has room (Graham's longest first). As before, where that leaves the busiest no less to do.
+
+    asked     rows by expert
+    before    the places that they have; place p is with rank p // (experts / ranks)
+    """
+    rows, local = np.asarray(asked, np.float64), len(before) // ranks
+    load, room, home = np.zeros(ranks), np.full(ranks, local), np.zeros(len(before), np.int64)
+    for expert in np.argsort(-rows, kind="stable"):
+        rank = int(np.where(room > 0, load, np.inf).argmin())
+        home[expert], load[rank], room[rank] = rank, load[rank] + rows[expert], room[rank] - 1
+    if load.max() > (1 - _WORTH) * np.bincount(before // local, rows, ranks).max():
+        return before.copy()
+    found = np.where(home == before // local, before, -1)  # who stays, stays in his place
+    for rank in range(ranks):
+        free = np.setdiff1d(np.arange(rank * local, (rank + 1) * local), found)
+        found[(home == rank) & (found < 0)] = free
+    return found
 
 
 class Loads(NamedTuple):

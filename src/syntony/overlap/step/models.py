@@ -39,7 +39,7 @@ import numpy as np
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
-from syntony.overlap.step.demand import Demand, Visits
+from syntony.overlap.step.demand import Demand, Visits, placed
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
@@ -141,6 +141,7 @@ class Form:
 
     even    routers are stood in for: all ranks' tokens ask for experts alike, and no rank asks how many rows will come
             (emulated computing)
+    follow  experts have been placed by that demand, between two steps
     skew    of that demand, and of what is expected of real routers: the exponent of Zipf's law; 0: tokens go to experts
             in turn. The most wanted expert is another one in each block
     """
@@ -149,6 +150,7 @@ class Form:
     element: int = 2
     even: bool = False
     skew: float = 0.0
+    follow: bool = False
 
 
 def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot: int = 0) -> tuple[LayerSpec, ...]:
@@ -398,7 +400,10 @@ class _Maker:
             size = routed * row * spread // m.experts
             demand = Demand(routed, ep, m.experts, self._form.skew, block % m.experts)
             if self._form.skew:  # the busiest rank's
-                loads = Visits(0.0, 0.0, row, 0).loads(demand.counts, np.arange(m.experts))
+                counts, places = demand.counts, np.arange(m.experts)
+                if self._form.follow:
+                    counts = counts[:, np.argsort(placed(counts.sum(axis=0), ep, places))]
+                loads = Visits(0.0, 0.0, row, 0).loads(counts, places)
                 computed, size = loads.computed[hot], round(loads.combined[hot] * ep / (ep - 1))
             most = max(1, routed // m.experts) * spread // ep  # an expert's rows from one rank, of each of its experts
             kind = Kind.ALL_TO_ALL if spread else None

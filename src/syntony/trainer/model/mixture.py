@@ -21,12 +21,15 @@ from syntony.overlap.step.demand import zipf
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import added, feed_forward, normed
 from syntony.trainer.model.layer import SHADOW, Branch, ForwardContext, Weight
+from syntony.trainer.model.places import Places
 from syntony.trainer.model.router import also_loss, capped, choose, imbalance, slots, unite
 
 
-def mixture(model: Model, index: int, even: bool = False, skew: float = 0.0) -> tuple[Branch, Branch]:
+def mixture(
+    model: Model, index: int, even: bool = False, skew: float = 0.0, places: Places | None = None
+) -> tuple[Branch, Branch]:
     """Router and experts of a block, whole. `even`: tokens go to the experts in turn, or (`skew`) by Zipf's law with
-    this exponent, whatever they are."""
+    this exponent, whatever they are. `places`: of the experts; None: they stay."""
     shares = zipf(model.experts, skew, index % model.experts)
 
     def route(context: ForwardContext, x: Tensor) -> tuple[Tensor, ...]:
@@ -35,7 +38,8 @@ def mixture(model: Model, index: int, even: bool = False, skew: float = 0.0) -> 
             context.linear(h, "gate").flatten(0, 1), model.top, shares if even or context.even else None
         )
         weight = also_loss(weight, imbalance(probabilities, chosen), model.balance * context.share)
-        return x, h, weight, capped(chosen, model.experts, model.capacity) if model.capacity else chosen
+        chosen = capped(chosen, model.experts, model.capacity) if model.capacity else chosen
+        return x, h, weight, chosen if places is None else places.found(chosen)
 
     gate = (Weight("gate", (model.experts, model.width), 0.02), Weight("gate_norm", (model.width,), 0))
     router = Branch("router", index, gate, (route,), ())

@@ -6,17 +6,23 @@ have cut them (parallel.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import attention, embedding, head, mlp
 from syntony.trainer.model.layer import Branch
 from syntony.trainer.model.mixture import mixture
+from syntony.trainer.model.places import Places
 
 
-def transformer(model: Model, even: bool = False, skew: float = 0.0) -> list[Branch]:
+def transformer(
+    model: Model, even: bool = False, skew: float = 0.0, places: Mapping[int, Places] = MappingProxyType({})
+) -> list[Branch]:
     """The branches, whole and with nothing that travels. `even`: tokens go to experts in turn, or (`skew`) by Zipf's
-    law with this exponent, whatever they are."""
+    law with this exponent, whatever they are. `places`: of the experts, by block, where they move."""
     branches = [embedding(model)]
     for index in range(model.blocks):
         branches += [attention(model, index)]
-        branches += mixture(model, index, even, skew) if model.experts else [mlp(model, index)]
+        branches += mixture(model, index, even, skew, places.get(index)) if model.experts else [mlp(model, index)]
     return [*branches, head(model)]

@@ -6,13 +6,16 @@ transformer -> context_parallel -> tensor_parallel -> expert_parallel -> merged
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from syntony.overlap.step.demand import Visits
 from syntony.overlap.step.models import Form, layers_of
 from syntony.trainer.config import Model
 from syntony.trainer.model.layer import Branch, Layer, merged
 from syntony.trainer.model.model import transformer
+from syntony.trainer.model.places import Places
 from syntony.trainer.parallel.context_parallel.split import context_parallel
 from syntony.trainer.parallel.expert_parallel.split import expert_parallel
 from syntony.trainer.parallel.mesh import Mesh
@@ -29,6 +32,7 @@ def parallelized(
     hot: int = 0,
     *,
     skew: float = 0.0,
+    places: Mapping[int, Places] = MappingProxyType({}),
     visits: Visits | None = None,
 ) -> list[Layer]:
     """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
@@ -37,10 +41,11 @@ def parallelized(
     even             tokens of all ranks go to experts alike, and no rank asks how many will come: in turn, or (`skew`)
                      by Zipf's law with this exponent
     hot              so many experts of every block come to the tokens, not tokens to these experts
+    places           of experts, by block, where they follow demand
     visits           experts in demand are guests, chosen for each microbatch; None: there are none
     """
     alone = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
-    branches = transformer(alone, even, skew)
+    branches = transformer(alone, even, skew, places)
     branches = context_parallel(branches, model, mesh)
     branches = (on_grid if mesh.layout.grid else tensor_parallel)(branches, model, mesh)
     branches = expert_parallel(branches, model, mesh, even, hot, visits)

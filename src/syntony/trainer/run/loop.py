@@ -35,6 +35,7 @@ from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.choosing import Search, chosen, given, wanted
 from syntony.trainer.run.dealing import by_speed
+from syntony.trainer.run.following import follow, go_home, refuse_hot
 from syntony.trainer.run.placement import placed
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
@@ -99,6 +100,8 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
     world.agree("plan", plan.hash)
     _check_memory(config, rank, plan)
     rank.begin(plan)
+    if config.overlap.follow:
+        refuse_hot(rank)
     went_on = company.restore(rank) if company else None
     done, resume, resumed = went_on or 0, "", ""
     if went_on is None:
@@ -158,11 +161,17 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
             plan, estimate = turned[1], estimates(turned[1], cost)[0].seconds
             if speaks:
                 show([f"step {step:5d} · from here on {turned[0]}"])
+        if config.overlap.follow and (step + 1) % config.overlap.follow == 0 and not last:
+            moved = follow(rank)
+            if speaks and moved:
+                show([f"step {step:5d} · {moved} experts have moved to other places, by demand"])
         if saves:
+            go_home(rank)
             saving.begin(run.save, Progress(step + 1, run.seed, data.digest))
         if company and not last:
             company.after(step, rank, saving.settle)
     rank.rest()
+    go_home(rank)
     saved = None
     if run.save and done < run.steps:
         saving.begin(run.save, Progress(run.steps, run.seed, data.digest))

@@ -29,6 +29,7 @@ from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
+from syntony.trainer.model.places import Places
 from syntony.trainer.parallel.data_parallel.factors import Factors, Form
 from syntony.trainer.parallel.data_parallel.flat import ALIGNMENT, Flat
 from syntony.trainer.parallel.data_parallel.norm import ExactSum
@@ -166,6 +167,8 @@ class Rank:
         mine = range(mesh.place["dp"] * turns, (mesh.place["dp"] + 1) * turns)
         self._weights = [config.data.rows_at(index) / config.data.rows for index in mine]  # of microbatches in the loss
         self.rows = max(map(config.data.rows_at, mine))
+        blocks = range(config.model.blocks if config.overlap.follow else 0)
+        self.places = {block: Places(config.model.experts) for block in blocks}  # of experts, where they move
         self._cuts: dict[tuple[int, Visits | None], Parts] = {}
         self.parts = self._cut(hot=0)
         self.shape = boundary(config.model, mesh, self.rows)
@@ -180,7 +183,9 @@ class Rank:
         config, rows = self.config, self.rows
         even = config.run.compute == "emulated"
         element, skew = self.dtype.itemsize, config.run.skew
-        layers = parallelized(config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits)
+        layers = parallelized(
+            config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits, places=self.places
+        )
         if even:
             layers = emulated(layers, config, rows, self._speed)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
@@ -284,7 +289,7 @@ class Rank:
             if sizes.get(i) != sharded.flat.elements:
                 raise UserError(f"the plan has other weights in layer {sharded.layer.name!r}; a run cannot change them")
             kinds = sorted({key for shard in sharded.shards for key in self.updates.memories(shard)})
-            held += [(i, kind, whole.clone()) for kind, whole in self._wholes(sharded, ("", *kinds))]
+            held += [(i, kind, whole.clone()) for kind, whole in self.wholes(sharded, ("", *kinds))]
         self.close()
         self.begin(plan)
         for i, kind, whole in held:
@@ -330,13 +335,13 @@ class Rank:
         """
         for sharded in self.updates.layers.values():
             kinds = sorted({key for shard in sharded.shards for key in self.updates.memories(shard)})
-            for key, whole in self._wholes(sharded, ("", *kinds)):
+            for key, whole in self.wholes(sharded, ("", *kinds)):
                 views = sharded.flat.views(whole)
                 for weight in sharded.flat.weights:
                     label = sharded.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
-    def _wholes(self, sharded: ShardedLayer, kinds: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    def wholes(self, sharded: ShardedLayer, kinds: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
         """A layer's weights (kind ""), or what the optimizer remembers of them: its whole flat buffer."""
         for kind in kinds:
             parts = [self.updates.memories(shard)[kind] if kind else shard.updated for shard in sharded.shards]
