@@ -18,8 +18,8 @@ from tests.trainer.run import layouts_script
 from tests.trainer.run.layouts_script import LAYOUTS
 
 SAMPLE = (
-    "one", "optimistic, held out", "zero2, recompute", "zero3, optimistic", "dear, held out", "resumed elsewhere",
-    "experts", "experts, resumed to move", "experts, resumed", "off, one", "off, dear",
+    "one", "zero2, recompute", "zero3, optimistic", "dear, held out", "resumed elsewhere", "experts",
+    "experts, ooo, which follow demand", "experts, resumed to move", "experts, resumed", "off, one", "off, dear",
 )  # fmt: skip
 """One layout of each kind; who resumes comes after whom it resumes."""
 

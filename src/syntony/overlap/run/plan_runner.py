@@ -130,7 +130,9 @@ class PlanRunner:
                     self._add(orders.setdefault(second, (groups[second], 0, []))[2], op, _torch.Move.ALL_GATHER)
         for key, place in self._index.items():
             if (key.kind, key.direction) == (Kind.RECV, LENT):
-                then = self._index[key.sender._replace(direction=RETURNED)]
+                then = self._index.get(key.sender._replace(direction=RETURNED), -1)
+                if then < 0:
+                    raise UserError(f"the plan has {key!r}, and nothing that gives back what is lent")
                 self._slots[place] = (*self._slots[place][:5], then, False)
         self.groups = groups
         self._lanes = _torch.Lanes(
