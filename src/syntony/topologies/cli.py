@@ -139,8 +139,8 @@ def _aggregators(arguments: argparse.Namespace) -> int:
         for name, one in PROFILES.items()
     ]  # fmt: skip
     lines = [
-        "switches that add (TOPOLOGY,aggregator=NAME)",
-        "  W: `syntony lab` runs the whole idea; S: whole, simulated only; P: part of it",
+        "aggregating switches (TOPOLOGY,aggregator=NAME)",
+        "  W: `syntony lab` runs the whole idea; S: simulated only; P: runs a part of it",
     ]
     for name, one in PROFILES.items():
         lacks = (("Missing", one.missing), ("Simulated only", one.simulated))

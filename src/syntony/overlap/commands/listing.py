@@ -37,9 +37,9 @@ def _run(options: argparse.Namespace) -> int:
     models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
     machines = {name: vars(machine) for name, machine in MACHINES.items()}
     lines = [
-        "policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)",
-        "  W: the whole idea of the paper; S: whole, simulated only; P: a part of it",
-        "  without: what would change the results, or is not about training",
+        "policies (--policy NAME:KNOB=VALUE,..; policies joined by + apply in turn)",
+        "  W: the whole idea of the paper; S: simulated only; P: a part of the idea",
+        "  without: parts that would change results, or are not about training",
     ]
     for one in POLICIES.values():
         knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
     for name, reason in LEFT_OUT.items():
         first, *others = wrap(f"left out: {reason}", width() - 22)
         lines += [f"- {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
-    lines += ["", "models (--model; one's own as gpt:hidden=512,blocks=8)"]
+    lines += ["", "models (--model; your own: gpt:hidden=512,blocks=8)"]
     for name, model in MODELS.items():
         source = wrap(f"{model.parameters / 1e9:.3g} billion parameters; {model.source}", width() - 22)
         lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(source)]

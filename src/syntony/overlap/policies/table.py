@@ -54,7 +54,7 @@ POLICIES: Mapping[str, Policy] = {
 }
 LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {
-        "fold3d": "what is known here of Li et al. (TPDS 2023) is its abstract, and that is breadth_first's plan",
+        "fold3d": "only the abstract of Li et al. (TPDS 2023) was available, and it describes breadth_first's plan",
         "trirace": "no description of it was found; its asynchronous updates would change the result",
     }
 )

@@ -18,15 +18,15 @@ from syntony.overlap.step.op import Kind
 
 @published("Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023", loops=(2, (1, 2, 4)))
 def breadth_first(graph: Graph, cost: Cost, loops: int) -> Decided:
-    """Looped chunks of layers, each with all microbatches before the next."""
+    """Each device has several chunks of layers (looped) and runs all microbatches of a chunk before the next chunk."""
     return Decided(relayout.loop_stages(graph, loops))
 
 
 @published("Oh et al., Out-of-order Backprop, EuroSys 2022", first=(4, (0, 1, 2, 4, 8, 16)))
 def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
-    """Gradients of weights off the chain of the backward; those of the first layers late, and the very first soonest.
-    In a pipeline they are made where it would wait, and its layers are dealt out in turn (modulo allocation), in as
-    many chunks per device as are simulated fastest."""
+    """Computes gradients of weights outside the critical path of the backward: those of the first layers late, and of
+    these the very first layer's first. In a pipeline they fill the times when a device would wait. Layers are dealt to
+    devices in turn (modulo allocation), in the number of chunks per device that is simulated fastest."""
     if graph.layout and graph.layout.pp > 1:
         return best_of(cost, [Decided(split_backward(one), movable=(Kind.BACKWARD_WEIGHT,)) for one in _modulo(graph)])
     chained = any(op.kind.moves and op.microbatch >= 0 and not op.pieces for op in graph)
@@ -44,8 +44,8 @@ def _modulo(graph: Graph) -> Iterator[Graph]:
 
 @published("Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024", memory=("1p", ("1p", "2p", "v")))
 def zero_bubble(graph: Graph, cost: Cost, memory: str) -> Decided:
-    """Backward in two, the order searched with measured times: at the memory of 1f1b (1p), twice that (2p), or in a V
-    (v). Updates do not wait for other devices, whose norm is verified later: clip=optimistic."""
+    """Splits the backward in two and searches the order with measured times: with the memory of 1f1b (1p), twice that
+    (2p), or in a V (v). Updates do not wait for the norm of other devices, which is verified later: clip=optimistic."""
     if memory not in ("1p", "2p", "v"):
         raise UserError(f"policy zero_bubble: memory is {memory!r}; it must be 1p, 2p or v")
     return Decided(relayout.reorder_pipeline(graph, f"zb{memory}", cost))
@@ -53,9 +53,9 @@ def zero_bubble(graph: Graph, cost: Cost, memory: str) -> Decided:
 
 @published("Chen et al., Lynx, 2024", memory=(0, (0,)), ahead=(4, (1, 2, 4, 8, 16)), alike=(1, (1,)))
 def lynx(graph: Graph, cost: Cost, memory: int, ahead: int, alike: int) -> Decided:
-    """Activations are computed again while the device waits for communication, up to `ahead` ops early. Which, segment
-    by segment, is what costs least in `memory` bytes (0: all are), by an integer program for all layers that are alike,
-    or (alike=0) for each; layers go to other stages where that balances what is computed again."""
+    """Recomputes activations while the device waits for communication, up to `ahead` ops early. It chooses segment by
+    segment what costs least within `memory` bytes (0: recompute all), by an integer program for all layers that are
+    alike, or (alike=0) for each layer. Layers move to other stages if that balances the recomputation."""
     if not memory:
         return Decided(hide_recompute(graph, ahead), movable=(Kind.RECOMPUTE,))
     return balanced(graph, cost, lambda one: within_memory(one, cost, memory, ahead, bool(alike)))

@@ -21,16 +21,16 @@ from syntony.overlap.step.op import Kind
 @published("Lepikhin et al., GShard, ICLR 2021")
 def gshard(graph: Graph, cost: Cost) -> Decided:
     """all_to_all, experts, all_to_all, one after the other. Its capacity, which drops tokens, is the trainer's [model]
-    capacity, and its auxiliary loss [model] balance."""
+    capacity, and its auxiliary loss is [model] balance."""
     inner_lanes(graph, "ep")
     return Decided(graph)
 
 
 @published("Hwang et al., Tutel, MLSys 2023", degree=(0, (0, *DEGREES)))
 def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
-    """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. Where that is expected to pay, parallelism
-    is switched from microbatch to microbatch, at no copy: tokens travel, or all experts do. Which all_to_all (`direct`,
-    or by level) is the tuner's choice."""
+    """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. If it is expected to save time, parallelism
+    changes from microbatch to microbatch without a copy: either tokens are sent, or all experts are. The tuner chooses
+    the all_to_all (`direct`, or by level)."""
     lanes = inner_lanes(graph, "ep")
     asked = any(layer.demand is not None for layer in graph.layers)
     forms = [graph, with_guests(graph, cost, together=True)] if asked else [graph]
@@ -40,8 +40,9 @@ def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
 
 @published("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
 def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
-    """Experts in demand are guests ("shadows") of the ranks that ask for them: chosen for each microbatch by its counts
-    under the paper's model, beside exchanges in `degree` groups of ranks. Or always a block's first `hot`."""
+    """Copies experts in demand to the ranks that ask for them ("shadows"). They are chosen for each microbatch by its
+    counts, with the paper's model, beside exchanges in `degree` groups of ranks. Or it always copies a block's first
+    `hot` experts."""
     lanes = inner_lanes(graph, "ep")
     welcoming = move_experts(graph, hot) if hot else with_guests(graph, cost)
     return Decided(chunk(welcoming, degree, lanes), orders.need)
@@ -49,7 +50,8 @@ def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
 
 @published("Shi et al., PipeMoE, INFOCOM 2023")
 def pipemoe(graph: Graph, cost: Cost) -> Decided:
-    """The degree out of linear costs: moving takes a + b / k per chunk, so k = sqrt(hidden / start) rounded."""
+    """Computes the degree from linear costs: a transfer takes a + b / k per chunk, so k = sqrt(hidden / start),
+    rounded."""
     lanes = inner_lanes(graph, "ep")
     seconds, latency = cost.seconds(graph)
     moved = [row for row, op in enumerate(graph) if op.kind is Kind.ALL_TO_ALL]
@@ -66,17 +68,18 @@ def pipemoe(graph: Graph, cost: Cost) -> Decided:
     degree=(2, DEGREES),
 )
 def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
-    """Chunks in the best of the orders that come in question, which is the best of all for a layer: as they are ready,
-    the longest way first, by need. all_to_all within hosts runs beside that between them, as `direct` always does."""
+    """Sends chunks in the best of three orders, which includes the best of all for a layer: as they are ready, longest
+    path first, or by need. all_to_all within hosts runs beside all_to_all between hosts, as `direct` always does."""
     cut = chunk(graph, degree, inner_lanes(graph, "ep"))
     return best_of(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 
 
 @published("Liu et al., Janus, SIGCOMM 2023", groups=(0, (0, *DEGREES)))
 def janus(graph: Graph, cost: Cost, groups: int) -> Decided:
-    """Experts move instead of tokens, in those layers where the step is faster for it: once a step each, whatever the
-    number of microbatches, and once per host, as rings and gathers by level do. They come before they are needed, one
-    by one, in `groups` (0: as many as are simulated fastest): each is computed with while others come."""
+    """Moves experts instead of tokens, in those layers for which the step becomes faster. Each expert moves once per
+    step, whatever the number of microbatches, and once per host if rings and gathers use levels. Experts arrive before
+    they are needed, in `groups` groups (0: the number that is simulated fastest), and each is used while others are on
+    their way."""
     inner_lanes(graph, "ep")
 
     def moved(layers: Collection[int], count: int = groups or 1) -> Decided:
@@ -89,8 +92,8 @@ def janus(graph: Graph, cost: Cost, groups: int) -> Decided:
 
 @published("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))
 def flowmoe(graph: Graph, cost: Cost, degree: int, slice: int) -> Decided:
-    """One pipeline of attention, gate, experts and all_to_all over `degree` sub-batches: microbatches, and where
-    these are too few, groups of experts. Sums of gradients in chunks fill its gaps at lower priority."""
+    """One pipeline of attention, gate, experts and all_to_all over `degree` sub-batches: microbatches, or groups of
+    experts if these are too few. Sums of gradients, in chunks of lower priority, fill its gaps."""
     lanes = inner_lanes(graph, "ep")
     layout = graph.layout
     together = gcd(degree, layout.microbatches) if layout is not None and layout.pp == 1 else 1

@@ -28,9 +28,9 @@ from syntony.overlap.step.op import Kind
     pieces=(0, (0, 2, 4, 8)),
 )
 def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decided:
-    """Gathers and scatters of sequences as shifts, shard by shard beside the products of matrices that take or make
-    them, in one direction or in two (ways=0: the faster). Where sums are whole (sequence=false) or keys go round, and
-    with `pieces`, the batch is cut instead: in so many, or (0) as many as ranks."""
+    """Replaces gathers and scatters of sequences by shifts. Each shard moves beside the matrix products that need or
+    produce other shards, in one direction or in two (ways=0: the faster). With sequence=false, with ring attention, and
+    with `pieces`, it cuts the batch instead: into `pieces` parts, or (0) as many as there are ranks."""
     lanes = inner_lanes(graph, "tp", "cp", "outer")
     if pieces or not can_loop(graph):
         return Decided(in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
@@ -39,8 +39,9 @@ def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decid
 
 @published("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, (M,)), local=(2, (1, 2, 4, 8)), moves=(40, (40,)))
 def syndicate(graph: Graph, cost: Cost, slice: int, local: int, moves: int) -> Decided:
-    """Each layer's sum whole, split around its update or by levels of `local` ranks, in slices, sooner or later: all of
-    that together is changed in `moves` moves of a random walk (MCMC), from the best that is alike for all layers."""
+    """A random walk (MCMC) of `moves` moves over all choices at once: each layer's sum whole, split around its update
+    or by levels of `local` ranks; in slices; sooner or later. It begins with the best plan that treats all layers
+    alike."""
     forms, step = motifs.forms_of(graph, local), simulate(Decided(graph).plan("", {}, cost), cost).seconds
 
     def decided(one: motifs.Motifs) -> Decided:
@@ -54,9 +55,9 @@ def syndicate(graph: Graph, cost: Cost, slice: int, local: int, moves: int) -> D
 
 @published("Chen et al., Centauri, ASPLOS 2024", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), degree=(2, DEGREES))
 def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> Decided:
-    """Tier by tier, what is simulated fastest: each layer's sum whole, split (primitive) or by level (group), in slices
-    (workload); products beside what they wait for, in pieces; updates over the cut between steps. Tensor and expert
-    parallelism go by level inside their collectives' algorithms."""
+    """Makes one decision after another and keeps what is simulated fastest: each layer's sum whole, split (primitive)
+    or by level (group), in slices (workload); products in pieces beside what they wait for; updates across the boundary
+    between steps. Tensor and expert parallelism use levels inside their collectives' algorithms."""
     inner = [lane for lane in ("tp", "ep", "cp", "outer") if lane in graph.groups]
     forms = motifs.forms_of(graph, gcd(local, graph.groups["dp"])) if "dp" in graph.groups else ("",)
 
@@ -70,17 +71,17 @@ def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> D
 
 @published("Zhang et al., DeAR, ICDCS 2023", buffer=(4 * M, (0, *SIZES)))
 def dear(graph: Graph, cost: Cost, buffer: int) -> Decided:
-    """reduce_scatter beside the backward, all_gather beside the next forward, both fused. All sums come before the
-    first gather."""
+    """Runs reduce_scatter beside the backward and all_gather beside the next forward, both fused. All sums come before
+    the first gather."""
     split = relayout.split_reduce(graph)
     return Decided(defer(fuse(split, buffer) if buffer else split), orders.by_class(Kind.REDUCE_SCATTER))
 
 
 @published("Jangda et al., CoCoNet, ASPLOS 2022", slice=(M, SIZES), pieces=(2, DEGREES))
 def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
-    """The fastest program that its transformations lead to: all_reduce split, the optimizer on shards in between
-    (reorder), slice by slice as sums come (fuse); products of matrices beside their collectives (overlap), in pieces,
-    or shard by shard in the order of the product."""
+    """The fastest program that CoCoNet's transformations lead to: all_reduce split, with the optimizer on shards in
+    between (reorder), slice by slice as sums arrive (fuse); matrix products beside their collectives (overlap), in
+    pieces, or shard by shard in the order of the product."""
     inner = [lane for lane in ("tp", "cp", "outer") if lane in graph.groups]
     split = [graph, *([relayout.split_reduce(graph)] if "dp" in graph.groups else [])]
     beside = [in_turn(one, count, inner) for one in split for count in sorted({1, pieces})]
@@ -95,7 +96,7 @@ def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
     pieces=(8, (4, 8, 16)),
 )
 def t3(graph: Graph, cost: Cost, pieces: int) -> Decided:
-    """Hardware starts what moves as its producer stores it, piece by piece: only the first has a launch and a latency.
-    Sums in memory take no time of the processor."""
+    """Hardware starts a transfer, piece by piece, while its producer stores the data. Only the first piece has a launch
+    and a latency. Sums in memory take no processor time."""
     cut = in_turn(graph, pieces, inner_lanes(graph, "tp", "cp", "outer"))
     return Decided(replace(cut, triggered=True), orders.critical)

@@ -22,20 +22,20 @@ LATE = (4, 8)  # first layers whose gradients of weights may come last
 
 @published("none: the plain order")
 def fifo(graph: Graph, cost: Cost) -> Decided:
-    """Everything moves as soon as it is ready, the first ready first; the next step waits for all updates."""
+    """Starts each transfer as soon as its data is ready, the first ready first. The next step waits for all updates."""
     return Decided(graph)
 
 
 @published("none: everything after the last backward")
 def serial(graph: Graph, cost: Cost) -> Decided:
-    """Sums of gradients begin when nothing is left to compute: what overlap is measured against."""
+    """Starts sums of gradients when nothing is left to compute. It is the baseline without overlap."""
     return Decided(relayout.after_backward(graph))
 
 
 @published("none: the order that the simulator finds best in most steps", slice=(M, SIZES))
 def need(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Slices, the soonest needed first, over the cut between steps; gradients of the first layers' weights late, where
-    that pays."""
+    """Cuts transfers into slices and sends those first that are needed soonest, also across the boundary between steps.
+    Gradients of the first layers' weights are computed late if that saves time."""
     found = [one for late in _first_layers_late(graph) for one in over_the_cut(late)]
     return best_of(cost, [Decided(sliced(one, slice), orders.need, priorities=LAST) for one in found])
 
@@ -53,7 +53,8 @@ def _first_layers_late(graph: Graph) -> list[Graph]:
 @published("Zhang et al., Poseidon, USENIX ATC 2017", send=("best", ("best", "sums", "factors")))
 def poseidon(graph: Graph, cost: Cost, send: str) -> Decided:
     """Wait-free backpropagation: a layer's sum starts when its gradient exists. Layers whose gradients have smaller
-    factors send these (`send`: all that have some, or none): exact, as all ranks multiply and add alike."""
+    factors send the factors instead (`send`: `factors` for all that have some, `sums` for none). The result is exact,
+    because all ranks multiply and add in the same order."""
     if send not in ("best", "sums", "factors"):
         raise UserError(f"policy poseidon: send is {send!r}; it must be best, sums or factors")
     if send == "factors":
@@ -68,11 +69,11 @@ def poseidon(graph: Graph, cost: Cost, send: str) -> Decided:
     pool=(16 * M, (4 * M, 16 * M, 64 * M)),
 )
 def gradientflow(graph: Graph, cost: Cost, pool: int) -> Decided:
-    """Lazy all_reduce: gradients gather in a pool, and are summed whenever it is full."""
+    """Lazy all_reduce: collects gradients in a pool and sums the pool whenever it is full."""
     return Decided(fuse(graph, pool))
 
 
 @published("Li et al., PyTorch Distributed, VLDB 2020", first=(M, (M,)), cap=(25 * M, (M, 2 * M, 4 * M, 25 * M)))
 def ddp(graph: Graph, cost: Cost, first: int, cap: int) -> Decided:
-    """Buckets in the order of the backward, a small one first."""
+    """Sums gradients in buckets, in the order of the backward. The first bucket is small."""
     return Decided(fuse(graph, first, cap))

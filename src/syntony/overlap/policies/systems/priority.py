@@ -18,13 +18,15 @@ from syntony.overlap.step.op import Kind
 
 @published("Jayarajan et al., P3, MLSys 2019", slice=(200 * K, (50 * K, 200 * K, 800 * K)))
 def p3(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Slices of 50,000 numbers, layers that come first go first. Their servers' push and pull are one sum here."""
+    """Slices of 50,000 numbers. Slices of the first layers go first. The push and pull of the paper's servers is one
+    sum here."""
     return Decided(sliced(defer(graph), slice), orders.need)
 
 
 @published("Hashemi et al., TicTac, MLSys 2019", times=(1, (0, 1)))
 def tictac(graph: Graph, cost: Cost, times: int) -> Decided:
-    """Transfers by what waits for them: from the graph alone (times=0, TIC) or with seconds (times=1, TAC)."""
+    """Orders transfers by the computation that waits for them: from the graph alone (times=0, TIC) or with times in
+    seconds (times=1, TAC)."""
     return Decided(defer(graph), orders.critical if times else orders.need)
 
 
@@ -34,14 +36,15 @@ def tictac(graph: Graph, cost: Cost, times: int) -> Decided:
     credit=(8 * M, (0, *SIZES)),
 )
 def bytescheduler(graph: Graph, cost: Cost, slice: int, credit: int) -> Decided:
-    """Partitions by priority, at most `credit` bytes in flight, which the order knows of. The trainer's [overlap] tune
-    turns both while training, by a Gaussian process."""
+    """Sends partitions by priority, with at most `credit` bytes in flight, which the order takes into account. The
+    trainer's [overlap] tune sets both knobs while training, by a Gaussian process."""
     return Decided(sliced(defer(graph), slice), orders.need, dict.fromkeys(GRADIENTS, credit) if credit else {})
 
 
 @published("Bao et al., PACE, INFOCOM 2020", slice=(M, SIZES))
 def pace(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Fused, and preempted by what is needed sooner. What is fused is what makes the preempted step shortest."""
+    """Fuses sums, and preempts them by those that are needed sooner. It chooses the fusion that makes the preempted
+    step shortest."""
 
     def preempted(fused: Graph) -> Decided:
         return Decided(sliced(defer(fused), slice), orders.need)
@@ -59,6 +62,7 @@ def pace(graph: Graph, cost: Cost, slice: int) -> Decided:
     degree=(2, DEGREES),
 )
 def lina(graph: Graph, cost: Cost, slice: int, degree: int) -> Decided:
-    """all_to_all before all_reduce; both in pieces, so that the first waits for one of the second at most."""
+    """all_to_all goes before all_reduce. Both are cut into pieces, so that an all_to_all waits for at most one piece of
+    an all_reduce."""
     lanes = inner_lanes(graph, "ep")
     return Decided(sliced(chunk(graph, degree, lanes), slice), orders.by_class(Kind.ALL_TO_ALL), priorities=LAST)

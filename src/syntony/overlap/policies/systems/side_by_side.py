@@ -23,8 +23,8 @@ STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a microbatch's way, between it 
     batches=(0, (0, 2, 4)),
 )
 def oases(graph: Graph, cost: Cost, batches: int) -> Decided:
-    """Sub-batches side by side: one computes while the other's sums move; what is computed again is not moved again. As
-    many (0) as are simulated fastest."""
+    """Runs sub-batches side by side: one computes while the other's sums move. Recomputed activations are not sent
+    again. `batches` is the number of sub-batches; 0: the number that is simulated fastest."""
     inner_lanes(graph, "tp", "cp", "outer", "ep")
     counts = [batches] if batches else [n for n in (2, 4) if relayout.layout_of(graph).microbatches % n == 0] or [2]
     return best_of(cost, [Decided(relayout.side_by_side(graph, count), orders.critical) for count in counts])
@@ -32,8 +32,8 @@ def oases(graph: Graph, cost: Cost, batches: int) -> Decided:
 
 @published("Wang et al., Domino, 2024", batches=(2, (2, 4)))
 def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
-    """The batch in independent parts that take turns, layer by layer: one's tensor-parallel sums move while another
-    computes. Weights are not cut."""
+    """Cuts the batch into independent parts that take turns, layer by layer: the tensor-parallel sums of one part move
+    while another computes. Weights are not cut."""
     lanes = inner_lanes(graph, "tp")
     alone = graph.layout is None or graph.layout.microbatches == 1  # then its rows take turns
     return Decided(in_turn(graph, batches, lanes) if alone else relayout.side_by_side(graph, batches))
@@ -41,9 +41,9 @@ def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
 
 @published("none: list scheduling (Graham, 1969) of computing, too", pieces=(0, (0, *DEGREES)))
 def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
-    """Computing takes what is ready, of whatever microbatch, the longest way to the end first; microbatches begin one
-    after another. How far apart, in how many pieces (0), or shard by shard, is simulated. What moves has its link
-    alone, unless others are faster in flight with it."""
+    """Computes whatever is ready, of any microbatch, the longest path to the end first. Microbatches begin one after
+    another. Simulation decides how far apart, and whether in pieces (0: their number, too) or shard by shard. A
+    transfer has its link alone, unless several at once are faster."""
     relayout.unordered(graph, "interleave")
     lanes = inner_lanes(graph, "tp", "cp", "outer", "ep")
     cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
@@ -55,6 +55,7 @@ def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
 
 @published("DeepSeek-AI, DualPipe (DeepSeek-V3 Technical Report), 2024", batches=(1, (1, 2)))
 def dualpipe(graph: Graph, cost: Cost, batches: int) -> Decided:
-    """Forward of one microbatch beside the backward of another. In the V form, with one copy of the weights; on one
-    device, the order of Megatron's combined 1F1B, with `batches` microbatches of each."""
+    """Runs the forward of one microbatch beside the backward of another. In a pipeline it uses the V form, with one
+    copy of the weights. On one device it uses the order of Megatron's combined 1F1B, with `batches` microbatches of
+    each."""
     return Decided(relayout.forward_beside_backward(graph, batches))
