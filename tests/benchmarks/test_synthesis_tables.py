@@ -130,7 +130,7 @@ def test_damage_is_as_much_as_is_said_and_cuts_nobody_off(seed: int) -> None:
 
 
 def test_damage_slows_what_would_cut_off() -> None:
-    """On a ring no cable can be lost without some rank losing one of its two."""
-    lost, slowed = broken.damage(parse("ring:8"), random.Random(0))
+    """On a star no cable can be lost without some rank losing its only one."""
+    lost, slowed = broken.damage(parse("star:8"), random.Random(0))
     assert not lost
     assert len(slowed) == 2

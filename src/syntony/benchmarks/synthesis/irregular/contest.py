@@ -23,13 +23,13 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from syntony.base.command import UserError
-from syntony.base.deadline import CLOCK
 from syntony.base.wording import bytes_of
+from syntony.benchmarks.synthesis.irregular.by_auto import by_auto
 from syntony.benchmarks.synthesis.networks.irregular import NETWORKS, random_network
 from syntony.benchmarks.synthesis.table import Stopwatch
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.synth.engines import auto
-from syntony.synth.engines.engine import Budget, OutOfTimeError
+from syntony.synth.engines.engine import OutOfTimeError
 from syntony.synth.engines.registry import ENGINES
 from syntony.synth.engines.workers import Found, Question, Workers
 from syntony.synth.model.collective import KINDS, Collective
@@ -92,8 +92,9 @@ def measured(case: Case, budget: float) -> Result:
     """Asks `auto`, then every engine that may be faster, each with so much processor time, one after another."""
     topology, collective = case.problem()
     watch = Stopwatch()
-    best = _by_auto(topology, collective, case.size, budget)
-    if best is None:
+    try:
+        best, _ = by_auto(topology, collective, case.size, budget)
+    except OutOfTimeError:
         result = Result(case, "(no answer)", float("inf"), float("inf"))
     else:
         watch.stop(best.schedule)
@@ -101,27 +102,15 @@ def measured(case: Case, budget: float) -> Result:
         result = Result(case, best.engine, best.seconds, best.schedule.bounds.seconds(case.size))
         if result.seconds <= CLOSE * result.bound:
             return result
-    best = None
+    fastest: Found | None = None
     with Workers(1, processor=True) as workers:
         for name in (engine.name for engine in ENGINES if engine.name not in ("auto", auto.SWITCHES)):
             workers.ask(Question(name, topology, collective, case.size, budget))
             while workers.busy:
                 for answer in workers.answers():
-                    if isinstance(answer, Found) and (best is None or answer.seconds < best.seconds):
-                        best = answer
-    return replace(result, rival=best.engine, rival_seconds=best.seconds) if best else result
-
-
-def _by_auto(topology: Topology, collective: Collective, size: int, budget: float) -> Found | None:
-    with Workers(auto.most_workers(), processor=True) as workers:
-        before = CLOCK.set(workers.now)
-        try:
-            found = auto.candidates(topology, collective, size, Budget(budget), workers=workers)
-            return min(found, key=lambda one: one.seconds)
-        except OutOfTimeError:
-            return None
-        finally:
-            CLOCK.reset(before)
+                    if isinstance(answer, Found) and (fastest is None or answer.seconds < fastest.seconds):
+                        fastest = answer
+    return replace(result, rival=fastest.engine, rival_seconds=fastest.seconds) if fastest else result
 
 
 def kept(path: Path) -> dict[Case, Result]:
