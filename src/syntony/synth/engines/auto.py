@@ -109,8 +109,8 @@ CANDIDATES = (
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("teccl", _up_to(32), "all"),
     Candidate("taccl", _up_to(32), "all"),
+    Candidate("teccl", _up_to(32), "long"),
     Candidate("sccl", _up_to(8), "all"),
 )
 """In the order in which they are asked."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.base.rows import pieces
+from syntony.base.rows import in_order, pieces
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import block_weights
 from syntony.synth.bounds.distance import latency
@@ -48,6 +48,8 @@ from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.graph.degraded import Degraded, degraded
 
 ENGINE = "repair"
+NEAR = 0.01
+"""Paths are balanced until they are within this of the bound."""
 GOOD = Fraction(2, 100)
 """Where mending leaves a gap above this,"""
 ANEW_RANKS = 32
@@ -188,10 +190,9 @@ def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: boo
 
 
 def _by_chunk(chunk: Integers, step: Integers) -> Integers:
-    """The order by chunk, then step. (Short numbers are sorted by radix, which is much faster.)"""
-    order: Integers = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
-    chunk = chunk[order]
-    return order[np.argsort(chunk.astype(np.int16) if chunk.max(initial=0) < 2**15 else chunk, kind="stable")]
+    """The order by chunk, then step."""
+    order = in_order(step)
+    return order[in_order(chunk[order])]
 
 
 # paths --------------------------------------------------------------------------------------------------------------
@@ -230,7 +231,8 @@ def _rerouted(
     old_offset = np.concatenate(([0], np.cumsum(np.diff(offset)[away])))
     old_link = pieces(new_link, offset[:-1][away], np.diff(offset)[away])
     arcs = Arcs.of(network)
-    paths = balanced(network, arcs, sender[away], receiver[away], away, (old_offset, old_link), time, budget.left())
+    known = old_offset, old_link
+    paths = balanced(network, arcs, sender[away], receiver[away], away, known, time, budget.left(), NEAR)
     transfers = transfers_along(network, away, paths.offset, np.asarray(arcs.links)[paths.link])
     count = len(block)
     values = Values(np.arange(count), sender, np.zeros(count + 1, np.int64), np.zeros(0, np.int64))

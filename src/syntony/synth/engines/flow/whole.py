@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony import _solve
-from syntony.base.rows import pieces
+from syntony.base.rows import in_order, pieces
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import block_weights
 from syntony.synth.bounds.distance import latency
@@ -76,12 +76,13 @@ def balanced(
     before: tuple[Integers, Integers],
     aim: Fraction,
     seconds: float,
+    tolerance: float = TOLERANCE,
 ) -> _solve.BalancedPaths:
     """A path over the arcs for each of the chunks, from sender to receiver (ranks of the collective).
 
     chunks  ascending by sender
     before  the paths so far, as offsets and links of the topology; empty where a chunk has none
-    aim     seconds per byte below which nothing can be
+    aim     seconds per byte below which nothing can be; the search ends within `tolerance` of it
     """
     collective, members = network.collective, np.asarray(network.collective.members)
     fastest = max(arcs.capacity)
@@ -98,7 +99,7 @@ def balanced(
         before[0].astype(np.int64),
         arc_of[before[1]].astype(np.int64),
         float(aim / collective.unit * arcs.unit * fastest),
-        TOLERANCE,
+        tolerance,
         seconds,
     )
 
@@ -131,8 +132,9 @@ def transfers_along(network: Network, chunks: Integers, offset: Integers, link: 
     ends = np.flatnonzero(is_rank[heads[link]])
     starts = np.concatenate(([0], ends[:-1] + 1))
     of_path = path[ends]
-    step = np.arange(len(ends)) - np.searchsorted(of_path, of_path)
-    order = np.argsort(step, kind="stable")
+    first = np.flatnonzero(np.diff(of_path, prepend=-1))
+    step = np.arange(len(ends)) - np.repeat(first, np.diff(first, append=len(ends)))
+    order = in_order(step)
     hops = (ends + 1 - starts)[order]
     value = chunks[of_path][order]
     return Transfers(
