@@ -59,4 +59,5 @@ def policy_table(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         for row in rows
     ]  # fmt: skip
-    return aligned([("policy", "step", "estimate", "of it", "exposed", "memory", "gain"), *cells], "<>>>>>><", "  ")
+    head = ("policy", "step", "estimate", "efficiency", "exposed", "memory", "gain")
+    return aligned([head, *cells], "<>>>>>><", "  ")

@@ -82,7 +82,7 @@ class _Step:
             if link == COMPUTE:
                 yield Estimate(total, "compute", f"device {device} computes {time(total)}", keys)
             else:
-                said = f"what device {device} {way} keeps its link {link!r} for {time(total)}"
+                said = f"what device {device} {way} occupies its link {link!r} for {time(total)}"
                 yield Estimate(total, "link", said, keys)
         order = in_turn(dict(enumerate(self.before)))
         for anchor in self._anchors():
@@ -124,7 +124,7 @@ class _Step:
         shown = " > ".join(names if len(names) <= 5 else [*names[:2], "..", *names[-2:]])
         total = head[anchor] + self.whole[anchor]
         yield Estimate(
-            total, "cycle", f"from {short(key)} to the next leads a chain of {len(chain)} ops: {shown}", chain
+            total, "cycle", f"a chain of {len(chain)} ops leads from {short(key)} to the next step: {shown}", chain
         )
         for (device, link, way), rows in self.resources.items():
             body = [row for row in rows if head[row] >= 0 and tail[row] >= 0]

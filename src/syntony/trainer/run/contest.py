@@ -85,7 +85,8 @@ class Contest:
         if self.json:
             tell_json({"command": "overlap run", "policies": rows})
             return
-        head = ("policy", "planned", "measured", "estimate", "of it", f"(medians of {len(rows[0]['steps'])} steps)")
+        steps = f"(medians of {len(rows[0]['steps'])} steps)"
+        head = ("policy", "planned", "measured", "estimate", "efficiency", steps)
         cells = [
             (
                 row["policy"], duration(row["planned"]), duration(row["measured"]), duration(row["estimate"]),
