@@ -240,6 +240,22 @@ def _alone(case: str, steps: int) -> tuple[str, list[float]]:
     return digest, losses
 
 
+@functools.cache
+def few_rows_alike() -> bool:
+    """Whether a product of few rows has the bits of the same rows among many. On some processors MKL has a kernel of
+    its own for two and three rows, which adds in another order."""
+    import torch
+
+    source = torch.Generator().manual_seed(1)
+    rows, weights = torch.randn(16, 32, generator=source), torch.randn(64, 32, generator=source)
+    return all(torch.equal(rows[:few] @ weights.T, (rows @ weights.T)[:few]) for few in range(2, 8))
+
+
+def tells(name: str) -> bool:
+    """Whether its bits tell anything on this machine: pieces of rows may be of two or three."""
+    return "in pieces of rows" not in name or few_rows_alike()
+
+
 @pytest.mark.parametrize(
     ("ranks", "backend", "names"),
     [
@@ -255,14 +271,15 @@ def _alone(case: str, steps: int) -> tuple[str, list[float]]:
     ids=["2 exact", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "2 seldom", "4 exact", "4 close"],
 )
 def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -> None:
-    cases = {name: small((EXACT[ranks] | CLOSE[ranks])[name], 3 if ranks == 2 else 4) for name in names}
+    cases = {name: (EXACT[ranks] | CLOSE[ranks])[name] for name in names}
+    cases = {name: small(case, {1: 2, 2: 4, 4: 6}[case["parallel"].get("pp", 1)]) for name, case in cases.items()}
     done = launch(ranks, layout_script.__file__, backend, json.dumps(list(cases.items())))
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
     for name, case in cases.items():
         digest, losses = alone(case)
         assert found[name][1] == pytest.approx(losses, rel=1e-5), name
-        assert (found[name][0] == digest) == (name in EXACT[ranks]), name
+        assert (found[name][0] == digest) == (name in EXACT[ranks]) or not tells(name), name
 
 
 @pytest.mark.sweep
@@ -277,4 +294,4 @@ def test_after_two_hundred_steps(ranks: int, name: str) -> None:
     _, digest, losses = json.loads(done.stdout)
     wanted, expected = alone(case, 200)
     assert losses == pytest.approx(expected, rel=DRIFT)
-    assert (digest == wanted) == (name in EXACT[ranks])
+    assert (digest == wanted) == (name in EXACT[ranks]) or not tells(name)
