@@ -10,6 +10,9 @@
 
 namespace syntony {
 
+/// Whether vector_copy() is the string instruction: on AMD's processors.
+[[nodiscard]] bool copies_by_string();
+
 /// memcpy's contract.
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 

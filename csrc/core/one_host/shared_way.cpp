@@ -1,13 +1,17 @@
 #include "core/one_host/shared_way.hpp"
 
+#include "core/kernels/vector_copy.hpp"
+
 namespace syntony {
 namespace {
 
 // Measured (2 and 4 ranks, 2 cores with 2 MiB of cache each; `python -m syntony.benchmarks runtime choices`) with
 // inputs that are written before each call: to read them out of their writer's cache, and to write them again after
 // peers have read them, costs more than copies through the cache. From these sizes of a block on, which no such cache
-// holds, the spared copy counts.
+// holds, the spared copy counts. With copies by string (2 cores, 1 MiB of cache each and 32 for both) it does much
+// later: all_gather of 8 MiB, 2 ranks, 793 us from the peers' buffers and 298 through copies; 4 ranks, 2,557 and 1,143.
 constexpr std::size_t kMovedBytes = std::size_t{1} << 20U;
+constexpr std::size_t kMovedByStringBytes = std::size_t{8} << 20U;
 constexpr std::size_t kAddedBytes = std::size_t{2} << 20U;
 constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;
 // Bytes of a sum that all ranks bring together, or each of two: beyond, to read only one's share of them pays.
@@ -26,7 +30,8 @@ SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t byt
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const bool sums = facts_of(collective).reduces;
-  const std::size_t least = collective == Collective::all_reduce ? kAddedForAllBytes : sums ? kAddedBytes : kMovedBytes;
+  const std::size_t moved = copies_by_string() ? kMovedByStringBytes : kMovedBytes;
+  const std::size_t least = collective == Collective::all_reduce ? kAddedForAllBytes : sums ? kAddedBytes : moved;
   // `reduce` has no place where those who get nothing could leave their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);

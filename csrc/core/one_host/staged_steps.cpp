@@ -146,15 +146,17 @@ class TwoShotSteps final : public SharedSteps {
   bool read() override {
     const Stretch part = piece(first_);
     const Stretch share = job_.share(job_.rank, part);
-    // All peers are in this round, so the next buffer is free: the sum goes there and waits for show().
-    std::byte* sum = job_.rounds.next().stage.data() + kPieceBytes;
+    // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
+    // back lines that peers have read in less time than sums do, so it is added up where only this rank looks.
+    std::byte* shown = job_.rounds.next().stage.data() + kPieceBytes;
     if (share.count > 0) {
+      std::byte* const sum = job_.reads ? output(share) : shown;
       job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
         if (from == job_.rank) return input(share);
         return static_cast<const std::byte*>(job_.rounds.buffer(from).stage.data()) +
                (share.first - part.first) * job_.element_bytes;
       });
-      if (job_.reads) job_.copy(output(share), sum, share.count);
+      job_.copy(shown, sum, share.count);
     }
     if (first_ > 0 && job_.reads) {
       const Stretch before = piece(first_ - piece_);
