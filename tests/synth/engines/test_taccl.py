@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.base.files.fields import FileError
 from syntony.synth.checker.schedules.check import check_schedule
@@ -334,26 +334,14 @@ def test_mutants_of_sketches_are_read_or_refused() -> None:
             assert not said or said.startswith("mutant: ")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "s.json"
-    command = [
-        sys.executable,
-        "-m",
-        "syntony",
-        "synth",
-        "ring:4",
-        "all_gather",
-        "--explain",
-        "--timeout",
-        "2",
-        "--engine",
-    ]
-    done = subprocess.run([*command, "taccl", "-o", str(output)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "no schedule that the default for ring:4 allows takes less time" in done.stdout
-    assert subprocess.run([sys.executable, "-m", "syntony", "verify", str(output)], check=False).returncode == 0
+    command = ["synth", "ring:4", "all_gather", "--explain", "--timeout", "60", "--engine"]
+    assert main([*command, "taccl", "-o", str(output)]) == 0
+    assert "no schedule that the default for ring:4 allows takes less time" in capsys.readouterr().out
+    assert main(["verify", str(output)]) == 0
     path = _file(tmp_path, "chunks = 0")
-    done = subprocess.run([*command, f"taccl:{path}"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"{path}: chunks is 0" in done.stderr
+    assert main([*command, f"taccl:{path}"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{path}: chunks is 0" in said
