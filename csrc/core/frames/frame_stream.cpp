@@ -11,7 +11,7 @@
 namespace syntony {
 
 void SlotRing::grow(Slot& slot, std::size_t bytes) {
-  constexpr std::size_t kLeast = 256;
+  constexpr std::size_t kLeast = 64;
   const std::size_t room = std::max(std::min(std::bit_ceil(std::max(bytes, kLeast)), most_), bytes);
   Memory larger(static_cast<std::byte*>(::operator new[](room, std::align_val_t{kAlignment})));
   if (slot.memory) outgrown_.push_back(std::exchange(slot.memory, nullptr));

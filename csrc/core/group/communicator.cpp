@@ -122,7 +122,7 @@ std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options,
 
 std::uint32_t Communicator::rank() const { return group_->fabric().rank(); }
 std::uint32_t Communicator::size() const { return group_->fabric().size(); }
-const std::vector<std::vector<std::uint32_t>>& Communicator::boxes() const { return group_->fabric().boxes(); }
+std::vector<std::vector<std::uint32_t>> Communicator::boxes() const { return group_->fabric().boxes(); }
 std::uint64_t Communicator::sequence() const { return group_->sequence(); }
 const std::shared_ptr<Recorder>& Communicator::recorder() const { return group_->recorder(); }
 std::exception_ptr Communicator::error() const { return group_->error(); }

@@ -52,7 +52,7 @@ class Communicator {
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t size() const;
   /// Ranks by host, each list ascending: what `hierarchical` uses.
-  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const;
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> boxes() const;
 
   /// A group of the ranks that give the same `color`, ranked by `key`, then as here; null without a color. Collective
   /// over this group, and needs nothing but it (core/group/regroup.hpp). Loaded Programs stay behind.
@@ -95,7 +95,7 @@ class Communicator {
   /// The algorithm that a call would run, and why (core/selection/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");
-  /// What the ranks told each other when they met (core/selection/tuner.hpp), by rank.
+  /// What the ranks told each other when they met (core/selection/tuner.hpp), by rank; empty without tuners.
   [[nodiscard]] const std::vector<std::string>& metadata() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,

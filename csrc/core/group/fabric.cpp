@@ -158,17 +158,16 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
 
   std::unordered_map<std::string_view, std::uint32_t> box_of_host;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
-    const auto [entry, fresh] = box_of_host.try_emplace(members[rank].host_key, boxes_.size());
-    if (fresh) boxes_.emplace_back();
-    boxes_[entry->second].push_back(rank);
-    box_of_.push_back(entry->second);
+    const auto next = static_cast<std::uint32_t>(box_of_host.size());
+    box_of_.push_back(box_of_host.try_emplace(members[rank].host_key, next).first->second);
   }
+  hosts_ = box_of_host.size();
   const auto name = [this](std::uint32_t rank) { return name_of_rank(rank); };
   TcpOptions options;
   std::optional<TcpListener> listener;
   std::vector<std::string> published;
   Wires wires;
-  if (boxes_.size() > 1) {
+  if (hosts_ > 1) {
     const auto listen = [&] {
       options = TcpOptions::from_environment();
       return listener.emplace(options).published();
@@ -181,9 +180,16 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
     const auto connected_by = deadline - (deadline - std::chrono::steady_clock::now()) / 8;
     meet_on_host(members, std::move(entrance), doorbell, connected_by);
     if (listener) meet_across_hosts(*std::move(listener), options, published, std::move(wires), connected_by);
-    return metadata(boxes_);
+    return metadata(boxes());
   };
   metadata_ = agree(bootstrap, "connected", connect, name);
+  if (std::ranges::all_of(metadata_, &std::string::empty)) metadata_ = {};
+}
+
+Fabric::Boxes Fabric::boxes() const {
+  Boxes boxes(hosts_);
+  for (std::uint32_t rank = 0; rank < size_; ++rank) boxes[box_of_[rank]].push_back(rank);
+  return boxes;
 }
 
 std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance) {
@@ -209,6 +215,7 @@ std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> intr
   std::vector<Member> members;
   members.reserve(size_);
   processes_.reserve(size_);
+  std::unordered_map<std::string_view, std::uint32_t> names;
   for (const std::string& blob : introductions) {
     const int from = static_cast<int>(members.size());
     std::string_view their = blob;
@@ -231,9 +238,9 @@ std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> intr
                       ": SYNTONY_SECRET should be set to one value at all ranks, or at none",
                   {from, static_cast<int>(rank_)});
     }
-    auto host = host_names_.find(host_name);
-    if (host == host_names_.end()) host = host_names_.emplace(host_name).first;
-    processes_.emplace_back(member.process, &*host);
+    const auto [host, fresh] = names.try_emplace(host_name, static_cast<std::uint32_t>(names.size()));
+    if (fresh) host_names_.emplace_back(host_name);
+    processes_.emplace_back(member.process, host->second);
     members.push_back(member);
   }
   token_ = sip_hash(known, text_of(members[0].token));
@@ -285,7 +292,10 @@ Fabric::~Fabric() {
 
 void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
                           std::chrono::steady_clock::time_point deadline) {
-  const std::vector<std::uint32_t>& box = boxes_[box_of_[rank_]];
+  std::vector<std::uint32_t> box;
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    if (box_of_[rank] == box_of_[rank_]) box.push_back(rank);
+  }
   if (box.size() == 1) return;
   std::vector<ShmMember> neighbours;
   std::vector<pid_t> processes;
@@ -299,7 +309,7 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
   const unsigned looks = box.size() <= usable_cpus() ? SharedRounds::kTravels : 1;
   for (const Priority priority : kMostUrgentFirst) {
-    if (boxes_.size() > 1) break;
+    if (hosts_ > 1) break;
     shared_rounds_[index_of(priority)] =
         std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority, looks);
   }
@@ -351,7 +361,7 @@ const Error* Fabric::refused() const {
 
 std::string Fabric::name_of_rank(std::uint32_t rank) const {
   const auto& [process, host] = processes_[rank];
-  return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + *host + ")";
+  return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + host_names_[host] + ")";
 }
 
 std::vector<int> Fabric::data_descriptors() const {

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,8 +58,9 @@ class Fabric {
   /// What only ranks of this group know, for groups made out of it.
   [[nodiscard]] std::string secret() const;
   /// Ranks by host, in order of their lowest rank.
-  [[nodiscard]] const Boxes& boxes() const { return boxes_; }
-  /// What each rank has told the others, by rank.
+  [[nodiscard]] Boxes boxes() const;
+  [[nodiscard]] std::size_t hosts() const { return hosts_; }
+  /// What each rank has told the others, by rank; empty where nobody had to tell anything.
   [[nodiscard]] const std::vector<std::string>& metadata() const { return metadata_; }
   /// "rank 3 (process 4711 on node7)"
   [[nodiscard]] std::string name_of_rank(std::uint32_t rank) const;
@@ -107,11 +107,11 @@ class Fabric {
   std::uint32_t size_;
   StreamShape shape_;
   Token token_{};  // never told on the network
-  Boxes boxes_;
+  std::size_t hosts_ = 0;
   std::vector<std::uint32_t> box_of_;  // by rank
-  std::set<std::string, std::less<>> host_names_;
-  std::vector<std::pair<pid_t, const std::string*>> processes_;  // by rank: which, on which of these hosts
-  std::vector<std::string> metadata_;                            // by rank
+  std::vector<std::string> host_names_;
+  std::vector<std::pair<pid_t, std::uint32_t>> processes_;  // by rank: which, on which of these hosts
+  std::vector<std::string> metadata_;                       // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::unique_ptr<class TcpMeeting> meeting_;
   std::vector<std::unique_ptr<Transport>> transports_;

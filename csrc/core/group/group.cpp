@@ -34,7 +34,7 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fab
       fabric_(std::move(fabric)),
       name_(std::move(name)),
       windows_(static_cast<std::uint32_t>((fabric_->shape().windows - 1) / kPriorities)),
-      breath_(fabric_->boxes().size() == 1 ? kBreathInMemory : kBreathOnWires),
+      breath_(fabric_->hosts() == 1 ? kBreathInMemory : kBreathOnWires),
       recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
                                            Recorder::entries_wanted())),
       messages_(fabric_->rank(), fabric_->transports(), fabric_->shape().windows - 1, fabric_->shape().slot_bytes,

@@ -35,7 +35,15 @@ std::string names_of(std::span<const Algorithm> table) {
 
 Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
     : ranks_(ranks), hosts_(boxes.size()), boxes_(std::move(boxes)) {
-  if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
+  if (boxes_.size() == 1 || boxes_.size() == ranks_) boxes_ = {};
+}
+
+/// One host has no levels of its own: `hierarchical` makes some up. Ranks that are alone on theirs are not kept.
+std::vector<std::vector<std::uint32_t>> Selector::boxes() const {
+  if (!boxes_.empty() || hosts_ < ranks_ || ranks_ == 1) return boxes_;
+  std::vector<std::vector<std::uint32_t>> alone(ranks_);
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) alone[rank] = {rank};
+  return alone;
 }
 
 std::string_view Selector::Selection::name() const {
@@ -177,7 +185,7 @@ std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string
     if (std::ranges::find(builder->collectives, collective) == builder->collectives.end()) {
       refuse("algorithm " + name + " has no " + std::string(name_of(collective)));
     }
-    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes_, shares_));
+    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes(), shares_));
   }
   return program;
 }

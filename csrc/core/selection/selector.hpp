@@ -29,6 +29,7 @@ inline constexpr std::string_view kInNetworkAlgorithm = "in_network";
 
 class Selector {
  public:
+  /// `boxes`: the ranks of each host.
   Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
 
   /// Whom one may ask for by name in this collective, beside `auto` and what is loaded. Not all can serve every group.
@@ -88,12 +89,13 @@ class Selector {
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
                                                                      std::uint32_t root);
   [[nodiscard]] Selection answer(const Choice& choice, Collective collective, std::uint32_t root, std::size_t bytes);
+  [[nodiscard]] std::vector<std::vector<std::uint32_t>> boxes() const;
   [[nodiscard]] bool one_host() const { return hosts_ == 1 && ranks_ > 1; }
   void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
   std::uint32_t ranks_;
   std::size_t hosts_;
-  std::vector<std::vector<std::uint32_t>> boxes_;  // what is near each other: the ranks of a host, or more
+  std::vector<std::vector<std::uint32_t>> boxes_;  // what is near each other: the ranks of a host, or more; else none
   std::vector<std::uint32_t> shares_;              // what each rank sums of an all_reduce; empty: equal ones
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;

@@ -29,6 +29,15 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
   return event;
 }
 
+/// Most of the time nothing waits, on none of many connections: then no memory does.
+void drop_front(std::vector<std::byte>& bytes, std::size_t count) {
+  if (count == bytes.size()) {
+    bytes = {};
+  } else {
+    bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+}
+
 /// Sets a flag for as long as it lives.
 class Raised {
  public:
@@ -228,7 +237,7 @@ void TcpControl::write(Edge& edge) {
           edge.outbox.size();  // broken for writing; what the peer said before, a goodbye perhaps, is still to be read
     }
   }
-  edge.outbox.erase(edge.outbox.begin(), edge.outbox.begin() + static_cast<std::ptrdiff_t>(written));
+  drop_front(edge.outbox, written);
   if (!edge.socket || std::exchange(edge.blocked, blocked) == blocked) return;
   epoll_event event =
       interest(EPOLLIN | EPOLLRDHUP | (blocked ? EPOLLOUT : 0U), static_cast<std::size_t>(&edge - edges_.data()));
@@ -328,7 +337,7 @@ bool TcpControl::take_messages(Edge& edge) {
     if (!edge.socket) return true;  // it left: nothing after a goodbye counts
     rest = rest.subspan(sizeof(prefix) + prefix.length);
   }
-  edge.inbox.erase(edge.inbox.begin(), edge.inbox.end() - static_cast<std::ptrdiff_t>(rest.size()));
+  drop_front(edge.inbox, edge.inbox.size() - rest.size());
   return true;
 }
 

@@ -27,7 +27,6 @@ iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::
 void TcpFlow::open(UniqueFd socket, Wires::Watched watched) {
   socket_ = std::move(socket);
   watched_ = std::move(watched);
-  aside_ = std::make_unique<Aside>();
   readable_ = writable_ = true;
 }
 
@@ -122,12 +121,13 @@ void TcpFlow::advance(std::size_t bytes) {
   }
 }
 
-TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
+TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
+  std::copy_n(begun_.begin(), begun_bytes_, aside.begin());
   std::array<iovec, 2> pieces;
   std::size_t count = 0;
   if (!remaining_.empty()) pieces[count++] = piece(remaining_.data(), remaining_.size());
-  pieces[count++] = piece(aside_->data() + end_, aside_->size() - end_);
-  const std::size_t room = remaining_.size() + aside_->size() - end_;
+  pieces[count++] = piece(aside.data() + begun_bytes_, aside.size() - begun_bytes_);
+  const std::size_t room = remaining_.size() + aside.size() - begun_bytes_;
   ssize_t n = 0;
   do {
     n = readv(socket_.get(), pieces.data(), static_cast<int>(count));
@@ -151,8 +151,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
     remaining_ = remaining_.subspan(direct);
     if (remaining_.empty()) sink.arrived(current_);
   }
-  end_ += bytes - direct;
-  if (!parse(sink)) return Outcome::refused;
+  if (!parse(sink, std::span(aside).first(begun_bytes_ + bytes - direct))) return Outcome::refused;
   if (!readable_) await_payload();
   return Outcome::moved;
 }
@@ -174,31 +173,29 @@ void TcpFlow::await_payload() {
   }
 }
 
-bool TcpFlow::parse(FrameSink& sink) {
-  while (remaining_.empty() && end_ - begin_ >= sizeof(FramePrefix)) {
-    std::memcpy(&current_, aside_->data() + begin_, sizeof(current_));
+bool TcpFlow::parse(FrameSink& sink, std::span<const std::byte> bytes) {
+  while (remaining_.empty() && bytes.size() >= sizeof(FramePrefix)) {
+    std::memcpy(&current_, bytes.data(), sizeof(current_));
     if (current_.kind == FramePrefix::kCredit) {
       if (!sink.credited(current_)) return false;
-      begin_ += sizeof(FramePrefix);
+      bytes = bytes.subspan(sizeof(FramePrefix));
       continue;
     }
     FrameHeader header;
     if (current_.kind != FramePrefix::kData) return false;
-    if (end_ - begin_ < sizeof(FramePrefix) + sizeof(header)) break;
-    std::memcpy(&header, aside_->data() + begin_ + sizeof(FramePrefix), sizeof(header));
-    begin_ += sizeof(FramePrefix) + sizeof(header);
+    if (bytes.size() < begun_.size()) break;
+    std::memcpy(&header, bytes.data() + sizeof(FramePrefix), sizeof(header));
+    bytes = bytes.subspan(begun_.size());
     std::byte* const slot = sink.place(current_, header);
     if (slot == nullptr) return false;
-    const std::size_t here = std::min<std::size_t>(header.length, end_ - begin_);
-    std::memcpy(slot, aside_->data() + begin_, here);
-    begin_ += here;
+    const std::size_t here = std::min<std::size_t>(header.length, bytes.size());
+    std::memcpy(slot, bytes.data(), here);
+    bytes = bytes.subspan(here);
     remaining_ = {slot + here, header.length - here};
     if (remaining_.empty()) sink.arrived(current_);
   }
-  // What is left is less than one head: to the front with it.
-  std::memmove(aside_->data(), aside_->data() + begin_, end_ - begin_);
-  end_ -= begin_;
-  begin_ = 0;
+  std::ranges::copy(bytes, begun_.begin());  // less than one head
+  begun_bytes_ = bytes.size();
   return true;
 }
 

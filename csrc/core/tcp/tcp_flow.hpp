@@ -3,7 +3,8 @@
 //
 //   writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  from where they lie, no copy
 //   reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
-//                                                                                     heads and the odd short payload
+//                                                                                     heads and the odd short payload;
+//                                                                                     a head that is not whole is kept
 //
 // What waits here is sent in turns. A lane that finds four free slots fills them at once; first come, first served, the
 // one frame that another rank passes on would wait behind all four:
@@ -18,7 +19,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -44,12 +44,14 @@ class TcpFlow {
   [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
   void forget_unsent();
 
+  /// For what is read and has no place yet. Any number of flows, in turn, may use one.
+  using Aside = std::array<std::byte, 4096>;
   enum class Outcome { moved, nothing, ended, refused };
   /// Writes until all is written or the kernel takes no more. `ended`: the connection is broken, see failure().
   Outcome write();
   /// One system call's worth. `ended`: end of file or broken; `refused`: the sink refused, the stream makes no sense
   /// from here on.
-  Outcome read(FrameSink& sink);
+  Outcome read(FrameSink& sink, Aside& aside);
   /// If the payload that is being read goes to `from`: its rest goes to the same place of `to`.
   void redirect(std::span<const std::byte> from, std::byte* to);
   /// The errno behind `ended`; 0 for an orderly end of file.
@@ -81,7 +83,7 @@ class TcpFlow {
   void insert(const Outgoing& outgoing, const Passes& passes);
   /// Drops `bytes` written bytes from the front of the outbox.
   void advance(std::size_t bytes);
-  [[nodiscard]] bool parse(FrameSink& sink);
+  [[nodiscard]] bool parse(FrameSink& sink, std::span<const std::byte> bytes);
   /// Tells the kernel when to wake us.
   void await_payload();
 
@@ -98,10 +100,8 @@ class TcpFlow {
   std::uint64_t turn_ = 0;           // of the frame that was begun last
   std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
 
-  using Aside = std::array<std::byte, 4096>;
-  std::unique_ptr<Aside> aside_;  // from open() on; unparsed bytes: [begin_, end_)
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  std::array<std::byte, sizeof(FramePrefix) + sizeof(FrameHeader)> begun_{};  // the first bytes of a head
+  std::size_t begun_bytes_ = 0;
   FramePrefix current_;             // of the frame being read
   std::span<std::byte> remaining_;  // its payload still to come
   int awaited_ = 1;                 // bytes that wake us

@@ -98,8 +98,8 @@ bool TcpLink::flushed() const {
   });
 }
 
-bool TcpLink::read(TcpFlow& flow) {
-  switch (flow.read(*this)) {
+bool TcpLink::read(TcpFlow& flow, TcpFlow::Aside& aside) {
+  switch (flow.read(*this, aside)) {
     case TcpFlow::Outcome::moved:
       return true;
     case TcpFlow::Outcome::nothing:

@@ -31,7 +31,7 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }
   /// Hands credits and frames to the kernel. True when anything moved.
   bool write();
-  bool read(TcpFlow& flow);
+  bool read(TcpFlow& flow, TcpFlow::Aside& aside);
   /// Something waits for write(), and the kernel may take it.
   [[nodiscard]] bool wants_write() const;
   /// Something waits for write(), whether or not the kernel would take it.

@@ -96,7 +96,7 @@ bool TcpTransport::progress() {
   std::size_t kept = 0;
   for (const FlowPlace place : readable_) {  // what is kept moves down to a place that has been read
     TcpFlow& flow = links_[place.link]->flows()[place.flow];
-    if (flow.readable()) moved |= links_[place.link]->read(flow);
+    if (flow.readable()) moved |= links_[place.link]->read(flow, aside_);
     if (flow.readable()) readable_[kept++] = place;
   }
   readable_.resize(kept);

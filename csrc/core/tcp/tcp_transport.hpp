@@ -77,6 +77,7 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpLink>> links_;
   std::vector<std::uint32_t> link_of_rank_;  // index into links_, or one of the above
   std::vector<FlowPlace> readable_;          // flows worth reading
+  TcpFlow::Aside aside_{};                   // theirs
   bool knocked_ = false;                     // something concerns the meeting
 };
 

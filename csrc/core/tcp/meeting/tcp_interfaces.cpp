@@ -13,6 +13,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/sip_hash.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
@@ -157,7 +158,8 @@ std::string machine_identity() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network{};
   if (boot.empty() || stat("/proc/self/ns/net", &network) != 0) return "unknown";
-  return boot + "/" + std::to_string(network.st_ino);
+  const SipHash hash = sip_hash({}, boot + "/" + std::to_string(network.st_ino));
+  return std::to_string(hash[0]);
 }
 
 }  // namespace syntony

@@ -48,7 +48,7 @@ struct InterfaceChoice {
 /// Applies the grammar above. Throws Error(invalid) for an empty item, or when nothing remains.
 [[nodiscard]] InterfaceChoice choose_interfaces(const std::vector<NetworkInterface>& interfaces,
                                                 std::string_view filter);
-/// Equal on two ranks if and only if they can meet on the loopback interface: boot id and network namespace.
+/// Equal on two ranks if and only if they can meet on the loopback interface: a hash of boot id and network namespace.
 [[nodiscard]] std::string machine_identity();
 
 }  // namespace syntony

@@ -113,6 +113,8 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
     }
   }
   arrivals_ = std::move(early);
+  guests_.shrink_to_fit();
+  dials_.shrink_to_fit();
   return peers;
 }
 
