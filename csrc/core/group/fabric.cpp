@@ -153,15 +153,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
                const std::function<std::string(const Boxes&)>& metadata)
     : rank_(bootstrap.rank()), size_(bootstrap.size()), by_peer_(size_, nullptr) {
   UniqueFd entrance;
-  const std::vector<std::string> introductions = introduce(bootstrap, doorbell, entrance);
-  const std::vector<Member> members = understand(introductions, known_secret(bootstrap));
-
-  std::unordered_map<std::string_view, std::uint32_t> box_of_host;
-  for (std::uint32_t rank = 0; rank < size_; ++rank) {
-    const auto next = static_cast<std::uint32_t>(box_of_host.size());
-    box_of_.push_back(box_of_host.try_emplace(members[rank].host_key, next).first->second);
-  }
-  hosts_ = box_of_host.size();
+  const std::vector<ShmMember> box = understand(introduce(bootstrap, doorbell, entrance), known_secret(bootstrap));
   const auto name = [this](std::uint32_t rank) { return name_of_rank(rank); };
   TcpOptions options;
   std::optional<TcpListener> listener;
@@ -178,7 +170,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
   const auto connect = [&] {
     // What is left is for the agreement: who waits in vain for a connection hears there why it did not come.
     const auto connected_by = deadline - (deadline - std::chrono::steady_clock::now()) / 8;
-    meet_on_host(members, std::move(entrance), doorbell, connected_by);
+    meet_on_host(box, std::move(entrance), doorbell, connected_by);
     if (listener) meet_across_hosts(*std::move(listener), options, published, std::move(wires), connected_by);
     return metadata(boxes());
   };
@@ -209,13 +201,13 @@ std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell&
   return agree(bootstrap, "introduce", bring, [](std::uint32_t rank) { return "rank " + std::to_string(rank); });
 }
 
-std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> introductions, const SipKey& known) {
+std::vector<ShmMember> Fabric::understand(std::span<const std::string> introductions, const SipKey& known) {
   const Settings settings = settings_of(shape_);
   const std::string ours = settings_text(settings);
   std::vector<Member> members;
   members.reserve(size_);
   processes_.reserve(size_);
-  std::unordered_map<std::string_view, std::uint32_t> names;
+  std::unordered_map<std::string_view, std::uint32_t> names, box_of_host;
   for (const std::string& blob : introductions) {
     const int from = static_cast<int>(members.size());
     std::string_view their = blob;
@@ -225,7 +217,8 @@ std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> intr
       compare(settings, their, from, rank_);
     }
     Member member;
-    member.host_key = take(their, from);
+    const auto next_box = static_cast<std::uint32_t>(box_of_host.size());
+    box_of_.push_back(box_of_host.try_emplace(take(their, from), next_box).first->second);
     const std::string_view host_name = take(their, from);
     member.process = static_cast<pid_t>(number(take(their, from)));
     member.token[0] = number(take(their, from));
@@ -243,8 +236,15 @@ std::vector<Fabric::Member> Fabric::understand(std::span<const std::string> intr
     processes_.emplace_back(member.process, host->second);
     members.push_back(member);
   }
+  hosts_ = box_of_host.size();
   token_ = sip_hash(known, text_of(members[0].token));
-  return members;
+  std::vector<ShmMember> box;
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    const Member& member = members[rank];
+    if (box_of_[rank] != box_of_[rank_]) continue;
+    box.push_back({rank, member.process, std::string(member.entrance), std::string(member.doorbell)});
+  }
+  return box;
 }
 
 // With `auto`, UCX is taken where all ranks have what it is better for; the others hear whose fault it is if not.
@@ -290,21 +290,12 @@ Fabric::~Fabric() {
   transports_.clear();
 }
 
-void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
+void Fabric::meet_on_host(const std::vector<ShmMember>& box, UniqueFd entrance, const Doorbell& doorbell,
                           std::chrono::steady_clock::time_point deadline) {
-  std::vector<std::uint32_t> box;
-  for (std::uint32_t rank = 0; rank < size_; ++rank) {
-    if (box_of_[rank] == box_of_[rank_]) box.push_back(rank);
-  }
   if (box.size() == 1) return;
-  std::vector<ShmMember> neighbours;
   std::vector<pid_t> processes;
-  for (const std::uint32_t rank : box) {
-    const Member& member = members[rank];
-    neighbours.push_back({rank, member.process, std::string(member.entrance), std::string(member.doorbell)});
-    processes.push_back(member.process);
-  }
-  segment_ = std::make_unique<ShmSegment>(neighbours, rank_, std::move(entrance), doorbell, shape_, deadline);
+  for (const ShmMember& member : box) processes.push_back(member.process);
+  segment_ = std::make_unique<ShmSegment>(box, rank_, std::move(entrance), doorbell, shape_, deadline);
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
   const unsigned looks = box.size() <= usable_cpus() ? SharedRounds::kTravels : 1;
@@ -314,8 +305,8 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
         std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority, looks);
   }
   transports_.push_back(std::move(transport));
-  for (const std::uint32_t rank : box) {
-    if (rank != rank_) by_peer_[rank] = transports_.back().get();
+  for (const ShmMember& member : box) {
+    if (member.rank != rank_) by_peer_[member.rank] = transports_.back().get();
   }
 }
 

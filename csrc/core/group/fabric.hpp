@@ -81,7 +81,6 @@ class Fabric {
  private:
   /// Who a rank is, as it has introduced itself; the texts are its introduction's.
   struct Member {
-    std::string_view host_key;
     pid_t process = 0;
     Token token{};
     std::string_view entrance;
@@ -95,10 +94,12 @@ class Fabric {
   };
 
   [[nodiscard]] Wires choose_wires(Bootstrap& bootstrap) const;
-  /// What each rank has said of itself, and what that means. `entrance`: where this one listens.
+  /// What each rank has said of itself, `entrance`: where this one listens; and what that means, with those of this
+  /// host.
   [[nodiscard]] std::vector<std::string> introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance);
-  [[nodiscard]] std::vector<Member> understand(std::span<const std::string> introductions, const SipKey& known);
-  void meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
+  [[nodiscard]] std::vector<struct ShmMember> understand(std::span<const std::string> introductions,
+                                                         const SipKey& known);
+  void meet_on_host(const std::vector<ShmMember>& box, UniqueFd entrance, const Doorbell& doorbell,
                     std::chrono::steady_clock::time_point deadline);
   void meet_across_hosts(TcpListener listener, const TcpOptions& options, const std::vector<std::string>& published,
                          Wires wires, std::chrono::steady_clock::time_point deadline);
