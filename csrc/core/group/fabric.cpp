@@ -175,7 +175,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
     return metadata(boxes());
   };
   metadata_ = agree(bootstrap, "connected", connect, name);
-  if (std::ranges::all_of(metadata_, &std::string::empty)) metadata_ = {};
+  if (std::ranges::all_of(metadata_, &std::string::empty)) metadata_ = std::vector<std::string>();
 }
 
 Fabric::Boxes Fabric::boxes() const {

@@ -34,8 +34,8 @@ std::string names_of(std::span<const Algorithm> table) {
 }  // namespace
 
 Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
-    : ranks_(ranks), hosts_(boxes.size()), boxes_(std::move(boxes)) {
-  if (boxes_.size() == 1 || boxes_.size() == ranks_) boxes_ = {};
+    : ranks_(ranks), hosts_(boxes.size()) {
+  if (hosts_ > 1 && hosts_ < ranks_) boxes_ = std::move(boxes);
 }
 
 /// One host has no levels of its own: `hierarchical` makes some up. Ranks that are alone on theirs are not kept.

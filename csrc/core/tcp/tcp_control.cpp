@@ -32,7 +32,7 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
 /// Most of the time nothing waits, on none of many connections: then no memory does.
 void drop_front(std::vector<std::byte>& bytes, std::size_t count) {
   if (count == bytes.size()) {
-    bytes = {};
+    bytes = std::vector<std::byte>();
   } else {
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
   }

@@ -246,6 +246,9 @@ int main(int argc, char** argv) {
   }
   const auto size = static_cast<std::uint32_t>(std::atoi(argv[1]));
   const auto processes = static_cast<std::uint32_t>(std::atoi(argv[2]));
+  // Ten thousands of idle connections that one machine probes at about the same time are more packets than its queue
+  // takes, and a probe that is dropped often enough is a death.
+  ::setenv("SYNTONY_TCP_KEEPALIVE", "600", 0);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;

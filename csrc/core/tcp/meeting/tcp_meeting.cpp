@@ -17,26 +17,38 @@ namespace {
 /// Times that progress() looks again where there was more than it takes at once: a flood of strangers ends nowhere.
 constexpr int kMostLooks = 4;
 
-TcpEndpoints endpoints_of(std::uint32_t rank, std::string_view published) {
+/// Of what a rank has published, whose first word names its machine: that one only where it is `ours`, as a space. Of
+/// another it is enough to know that it is another.
+std::string_view without_machine(std::string_view published, std::string_view ours) {
+  const std::size_t end = std::min(published.find(' '), published.size());
+  if (!published.starts_with(ours.substr(0, ours.find('=')))) return published;
+  return published.substr(published.substr(0, end) == ours ? end : std::min(end + 1, published.size()));
+}
+
+}  // namespace
+
+TcpEndpoints TcpMeeting::endpoints_of(std::uint32_t rank) const {
   try {
-    return TcpEndpoints::parse(published);
+    std::string_view text = std::string_view(published_).substr(begins_[rank], begins_[rank + 1] - begins_[rank]);
+    const bool here = text.starts_with(' ');
+    if (here) text.remove_prefix(1);
+    TcpEndpoints theirs = TcpEndpoints::parse(text);
+    if (here) theirs.machine = listener_.endpoints().machine;
+    return theirs;
   } catch (const Error& error) {
     throw Error(Error::Kind::system, "rank " + std::to_string(rank) + " published no usable address: " + error.what(),
                 {static_cast<int>(rank)});
   }
 }
 
-/// Where they can be dialed from `ours`. Throws Error(system) where nowhere.
-TcpEndpoints dialable(std::uint32_t rank, std::string_view published, const TcpEndpoints& ours) {
-  TcpEndpoints theirs = endpoints_of(rank, published);
-  if (!theirs.reachable_from(ours).empty()) return theirs;
+TcpEndpoints TcpMeeting::dialable(std::uint32_t rank) const {
+  TcpEndpoints theirs = endpoints_of(rank);
+  if (!theirs.reachable_from(listener_.endpoints()).empty()) return theirs;
   throw Error(Error::Kind::system,
               "rank " + std::to_string(rank) +
                   " published no address that another machine can reach; is SYNTONY_SOCKET_IFNAME right there?",
               {static_cast<int>(rank)});
 }
-
-}  // namespace
 
 TcpMeeting::TcpMeeting(TcpListener listener, TcpOptions options, const GroupIdentity& identity,
                        std::span<const std::string> published, std::span<const std::uint32_t> others,
@@ -50,12 +62,16 @@ TcpMeeting::TcpMeeting(TcpListener listener, TcpOptions options, const GroupIden
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
   begins_.assign(std::size_t{identity.ranks} + 1, 0);
-  for (const std::uint32_t rank : others) begins_[rank + 1] = static_cast<std::uint32_t>(published[rank].size());
+  const std::string ours = listener_.published();
+  const auto kept = [&, machine = std::string_view(ours).substr(0, ours.find(' '))](std::uint32_t rank) {
+    return without_machine(published[rank], machine);
+  };
+  for (const std::uint32_t rank : others) begins_[rank + 1] = static_cast<std::uint32_t>(kept(rank).size());
   std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
   published_.resize(begins_.back());
   for (const std::uint32_t rank : others) {
     others_.insert(rank);
-    std::ranges::copy(published[rank], published_.begin() + static_cast<std::ptrdiff_t>(begins_[rank]));
+    std::ranges::copy(kept(rank), published_.begin() + static_cast<std::ptrdiff_t>(begins_[rank]));
   }
 }
 
@@ -70,7 +86,7 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
     if (!expects(rank)) continue;
     pair_of(rank).neighbour = true;
     if (rank > identity_.rank) continue;
-    plan_dial(rank, kControlFlow, dialable(rank, published(rank), listener_.endpoints()), Clock::time_point::max());
+    plan_dial(rank, kControlFlow, dialable(rank), Clock::time_point::max());
   }
   for (Dial& dial : dials_) attempt(dial);
   const auto throw_failure = [this] {
@@ -118,10 +134,6 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   return peers;
 }
 
-std::string_view TcpMeeting::published(std::uint32_t rank) const {
-  return std::string_view(published_).substr(begins_[rank], begins_[rank + 1] - begins_[rank]);
-}
-
 /// Among thousands, a rank has to do with few.
 TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) {
   const auto [entry, fresh] = pairs_.try_emplace(rank);
@@ -129,7 +141,7 @@ TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) {
   if (!fresh) return pair;
   pair.rank = rank;
   const TcpEndpoints& ours = listener_.endpoints();
-  const std::size_t flows = options_.flows > 0 ? options_.flows : ours.flows_with(endpoints_of(rank, published(rank)));
+  const std::size_t flows = options_.flows > 0 ? options_.flows : ours.flows_with(endpoints_of(rank));
   pair.flows = static_cast<std::uint16_t>(flows);
   return pair;
 }
@@ -188,7 +200,7 @@ Error TcpMeeting::disagreement(std::uint32_t rank, std::uint32_t theirs, std::si
 void TcpMeeting::call(std::uint32_t rank) {
   Pair& pair = pair_of(rank);
   if (pair.link != Link::none) return;
-  const TcpEndpoints theirs = dialable(rank, published(rank), listener_.endpoints());
+  const TcpEndpoints theirs = dialable(rank);
   pair.link = Link::ours;
   const std::size_t first = dials_.size();
   for (std::uint16_t flow = 0; flow < pair.flows; ++flow) plan_dial(rank, flow, theirs, Clock::now() + timeout_);
@@ -199,8 +211,7 @@ void TcpMeeting::call(std::uint32_t rank) {
 
 void TcpMeeting::call_control(std::uint32_t rank) {
   try {
-    const TcpEndpoints theirs = dialable(rank, published(rank), listener_.endpoints());
-    plan_dial(rank, kControlFlow, theirs, Clock::now() + timeout_);
+    plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_);
     attempt(dials_.back());
   } catch (const Error&) {
     unreached_.push_back(rank);

@@ -49,7 +49,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -135,7 +134,9 @@ class TcpMeeting {
   };
 
   // The meeting (tcp_meeting.cpp).
-  [[nodiscard]] std::string_view published(std::uint32_t rank) const;
+  [[nodiscard]] TcpEndpoints endpoints_of(std::uint32_t rank) const;
+  /// Throws Error(system) where it can be reached at none of them.
+  [[nodiscard]] TcpEndpoints dialable(std::uint32_t rank) const;
   [[nodiscard]] Pair& pair_of(std::uint32_t rank);
   [[nodiscard]] bool expects(std::uint32_t rank) const;
   [[nodiscard]] bool complete() const;
@@ -178,7 +179,7 @@ class TcpMeeting {
   TcpOptions options_;
   GroupIdentity identity_;
   RankSet others_;
-  std::string published_;              // what they have, one after the other
+  std::string published_;              // what they have, one after the other, without their machine's name
   std::vector<std::uint32_t> begins_;  // by rank, and the end: where
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
