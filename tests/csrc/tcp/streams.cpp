@@ -407,15 +407,16 @@ void filled_room(std::uint64_t) {
     int there = 0;
     while (there < static_cast<int>(count)) require(::ioctl(socket, FIONREAD, &there) == 0, "counted");
   };
+  TcpFlow::Aside aside;
   send(kHead + 2'000);
-  require(flow.read(frames) == TcpFlow::Outcome::moved && !flow.readable(), "a part of the first frame");
+  require(flow.read(frames, aside) == TcpFlow::Outcome::moved && !flow.readable(), "a part of the first frame");
   send(kFirst - 2'000 + kAside);
   flow.became_ready(EPOLLIN);
-  require(flow.read(frames) == TcpFlow::Outcome::moved && flow.readable(), "as much as there was room for");
-  require(flow.read(frames) == TcpFlow::Outcome::nothing && frames.complete == 1, "and no more");
+  require(flow.read(frames, aside) == TcpFlow::Outcome::moved && flow.readable(), "as much as there was room for");
+  require(flow.read(frames, aside) == TcpFlow::Outcome::nothing && frames.complete == 1, "and no more");
   send(kRest);
   require(readable(socket, kPatience), "woken");
-  require(flow.read(frames) == TcpFlow::Outcome::moved && frames.complete == 2, "both frames");
+  require(flow.read(frames, aside) == TcpFlow::Outcome::moved && frames.complete == 2, "both frames");
 }
 
 /// Operations in flight have windows of their own. What an earlier one sends is on every flow before what a later one
