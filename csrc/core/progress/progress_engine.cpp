@@ -24,8 +24,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTendInterval{2};
 constexpr milliseconds kLongestSleep{20};
-constexpr milliseconds kLongestCrowdedSleep{
-    100};  // thousands that look around keep the CPUs from those that have to do
 constexpr milliseconds kShortestSleep{1};
 constexpr milliseconds kLook{100};  // after so long a wait is interrupted for signals, each time
 
@@ -102,7 +100,7 @@ class ProgressEngine::Backoff {
       // What has woken us may be trouble: told by a control descriptor, or, perhaps, by the doorbell.
       switch (engine_.sleep(owner_, nap)) {
         case Wake::nothing:
-          nap_ = std::min(nap_ * 2, engine_.crowded_ ? kLongestCrowdedSleep : kLongestSleep);
+          nap_ = std::min(nap_ * 2, kLongestSleep);
           break;
         case Wake::traffic:
           nap_ = kTendInterval;
