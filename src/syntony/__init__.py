@@ -1,4 +1,4 @@
-"""The names people import; everything else is found in the rooms below.
+"""The public names. Everything else is in the subpackages.
 
     import syntony
 
@@ -9,8 +9,8 @@
     with syntony.Communicator.create(syntony.TcpBootstrap.from_environment()) as group:
         group.all_reduce(array)
 
-A name is loaded when it is first used, so importing this package loads no room, not numpy and not torch.
-(Only `base.notebook` is loaded, and told who makes the pages that notebooks show.)
+Names are loaded on first use, so importing this package loads none of its subpackages, nor numpy or torch.
+(The exception is `base.notebook`, which is loaded and told how to render objects in notebooks.)
 """
 
 from typing import TYPE_CHECKING
@@ -110,7 +110,7 @@ _HOMES = {
     "topology": "topologies.parse:parse",
     "verify": "api",
 }
-"""The module of each name (`module:name` where it has another one there), as the imports above tell type checkers."""
+"""The module that defines each name (`module:name` if it has another name there), as the imports above declare it."""
 
 
 def _page_of(value: object) -> str:
@@ -121,7 +121,7 @@ def _page_of(value: object) -> str:
 
 show_with(_page_of)
 
-if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a mistake
+if not TYPE_CHECKING:  # type checkers must reject names that are not listed above
 
     def __getattr__(name):
         if name == "__version__":

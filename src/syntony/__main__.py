@@ -1,8 +1,8 @@
 """The `syntony` command.
 
-Exit codes: 0 done; 1 the answer is no (`verify` found a fault, `bench` found wrong results) or a rank failed; 2 the
-user's mistake, told in one sentence on stderr; 70 ours; 130 interrupted, 143 ended by SIGTERM. SYNTONY_DEBUG=1 shows
-the traceback of whatever went wrong, and its levels WARN, INFO and TRACE what the runtime does
+Exit codes: 0 success; 1 a negative answer (`verify` found a fault, `bench` found wrong results) or a failed rank; 2 a
+user error, explained in one sentence on stderr; 70 an internal error; 130 interrupted; 143 terminated by SIGTERM.
+SYNTONY_DEBUG=1 shows the traceback of any error; the levels WARN, INFO and TRACE log what the runtime does
 (csrc/core/process/log.hpp).
 """
 
@@ -33,27 +33,27 @@ _HELP = ("-h", "--help", "help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line (default: the process's own) and returns its exit code."""
+    """Runs one command line (default: that of this process) and returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a name that the terminal cannot show is no error
+            stream.reconfigure(errors="replace")  # names that the terminal cannot display are not an error
     if arguments is None and _for_programs(words):
         keep_stdout_for_answers()
     process = os.getpid()
-    new: list[Path] = []  # files that this command makes
+    new: list[Path] = []  # files created by this command
     try:
         with stopping_by_signals():
             code = _run(words, new, supervised=arguments is None)
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader (`| head`) has gone. Python would complain once more when it flushes at exit.
+        # The reader (`| head`) has exited. Without this, Python complains again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
     except KeyboardInterrupt as stopped:
         code = stopped.code if isinstance(stopped, Stopped) else 130
-        if os.getpid() != process:  # supervised: who watches says it
+        if os.getpid() != process:  # supervised: the supervisor reports it
             return code
         kept = [str(path) for path in new if path.exists()]
         sentence = f"stopped; what there was by then is in {', '.join(kept)}" if kept else "stopped"
@@ -107,7 +107,7 @@ def _commands(verbs: Iterable[str]) -> list[Command]:
 
 
 def _is_group(verb: str) -> bool:
-    """Whether commands begin with this verb, which is none by itself."""
+    """Whether `verb` only groups commands and is not a command itself."""
     return verb in ROOMS and not any(len(command.name) == 1 for command in commands_of(verb))
 
 
@@ -120,7 +120,7 @@ def _tell_failure(words: list[str], sentence: str, code: int) -> None:
 
 
 def _for_programs(words: list[str]) -> bool:
-    """Whether --json is asked of the command itself, not of one behind `--`."""
+    """Whether --json belongs to the command itself and not to a command behind `--`."""
     return "--json" in takewhile(lambda word: word != "--", words)
 
 
@@ -129,7 +129,7 @@ def _is_command(name: tuple[str, ...]) -> bool:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    """The sentence that tells `error` to a person, and the exit code."""
+    """The message for the user, and the exit code."""
     match error:
         case UserError():
             return str(error), 2

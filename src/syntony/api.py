@@ -1,4 +1,4 @@
-"""The functions of the front door: what `syntony bound`, `synth`, `verify` and `simulate` do, on names or objects."""
+"""The top-level functions: `syntony bound`, `synth`, `verify` and `simulate` for use from Python."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from syntony.topologies.topology import Topology
 def bound(
     topology: Topology | str, collective: Collective | str, *, root: int = 0, members: Sequence[int] | None = None
 ) -> Bounds:
-    """What no schedule of the collective can beat on the topology: its latency and throughput, with witnesses.
+    """Lower bounds on the latency and throughput of any schedule of the collective on the topology, with witnesses.
 
         syntony.bound("dgx1", "all_gather").throughput.algbw
 
-    `root` and `members` (ranks of the topology) are of a collective given by its name. Raises UserError.
+    `root` and `members` (ranks of the topology) apply only to a collective given by name. Raises UserError.
     """
     return bounds_of(*problem_of(topology, collective, None, root, members))
 
@@ -52,21 +52,21 @@ def synthesize(
     root: int = 0,
     members: Sequence[int] | None = None,
 ) -> Schedule:
-    """A schedule of the collective on the topology, with its bounds; the checker has proven it.
+    """Synthesizes a schedule of the collective on the topology. It carries its bounds and is proven by the checker.
 
         syntony.synthesize("dgx1", "all_gather", size="64M", engine="forest")
 
-    size     bytes to be fast at, or text such as "64M"
-    engine   one that `syntony synth --help` lists
-    chunks   per block; all_to_all: per rank's buffer
-    steps    at most so many
-    rounds   at most so many
+    size     bytes to optimize for, or text such as "64M"
+    engine   one of those that `syntony synth --help` lists
+    chunks   per block; for all_to_all, per rank's buffer
+    steps    maximum number of steps
+    rounds   maximum number of rounds
     timeout  seconds to search
     root     of a rooted collective
-    members  ranks of the topology that take part; others do not relay
+    members  ranks of the topology that take part; the others do not relay
 
-    Chunks, root and members are of a collective given by its name. Raises UserError: what was asked does not fit
-    together, or the engine found no schedule.
+    chunks, root and members apply only to a collective given by name. Raises UserError if the arguments contradict each
+    other or the engine finds no schedule.
     """
     found = engine_named(engine)
     network, asked = problem_of(topology, collective, chunks, root, members)
@@ -74,12 +74,12 @@ def synthesize(
 
 
 def verify(what: str | Path | Schedule | Program) -> Verdict:
-    """The checker's verdict on a file, a schedule or a program: true where it is proven, else its first fault.
+    """The checker's verdict on a file, a schedule or a program: true if proven, otherwise it holds the first fault.
 
         verdict = syntony.verify("allgather.json")
         print(verdict.fault if not verdict else "proven")
 
-    Raises UserError for a file that cannot be read.
+    Raises UserError if the file cannot be read.
     """
     if isinstance(what, Schedule):
         return check_schedule(what)
@@ -93,14 +93,14 @@ def simulate(
     topology: Topology | str | None = None,
     every_message: bool = False,
 ) -> Simulation:
-    """How long a file, a schedule or a program takes for `size` bytes, by the alpha-beta model with shared links.
+    """Simulates a file, a schedule or a program for `size` bytes in the alpha-beta model with shared links.
 
         syntony.simulate("allgather.json", "64M").seconds
 
-    topology       for programs, which name no links; a schedule carries its own
-    every_message  keeps every message, and the rates of links over time
+    topology       for programs, which do not name links; a schedule carries its own
+    every_message  keep every message, and the rates of links over time
 
-    A program is proven first. Raises UserError.
+    A program is verified first. Raises UserError.
     """
     length = _bytes(size)
     content = loading.read(what).content if isinstance(what, str | Path) else what

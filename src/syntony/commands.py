@@ -1,6 +1,6 @@
-"""The table of verbs: which rooms answer to which word. Parser, help and documentation are made from it.
+"""The command table: which modules define which commands. Parser, help and documentation are generated from it.
 
-A room is imported when its verb is used, and all of them only to print the whole list.
+A module is imported when its command is used; only printing the whole list imports all of them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
     }
 )
-"""The verbs by what they are for, in the order of `syntony --help`."""
+"""The commands by purpose, in the order of `syntony --help`."""
 
 ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {verb: rooms for group in GROUPS.values() for verb, rooms in group.items()}
@@ -66,9 +66,9 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def commands_of(verb: str) -> Iterator[Command]:
-    """The commands that begin with `verb`, in the order in which their rooms list them.
+    """The commands that begin with `verb`, in the order in which their modules list them.
 
-    The next room is imported only when the last had not the command that is looked for.
+    A module is imported only if the modules before it do not define the command.
     """
     for room in ROOMS[verb]:
         yield from (command for command in import_module(room).COMMANDS if command.name[0] == verb)
@@ -80,9 +80,9 @@ def all_commands() -> tuple[Command, ...]:
 
 
 def find(words: list[str]) -> tuple[Command, list[str]]:
-    """The command that `words` begin with, and the words left over as its arguments.
+    """Splits `words` into the command that they begin with and its arguments.
 
-    Raises UserError with the nearest name when there is none.
+    Raises UserError that suggests the nearest name if there is no such command.
     """
     verb, *rest = words
     if verb not in ROOMS:

@@ -1,10 +1,10 @@
-"""`syntony completion SHELL`: a script that completes commands, options and what options take, made from the table.
+"""`syntony completion SHELL`: a script that completes commands, options and their values, made from the command table.
 
     bash    eval "$(syntony completion bash)"            in ~/.bashrc
     zsh     eval "$(syntony completion zsh)"             in ~/.zshrc, after compinit
     fish    syntony completion fish | source             in ~/.config/fish/config.fish
 
-The script holds all words, so that nothing of ours runs while somebody types.
+The script contains all words, so completion never runs Python.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from syntony.parser import parser_of
 
 @dataclass(frozen=True)
 class Words:
-    """What may follow a command. `options`: each with its help; `values`: what follows an option, where that is known;
-    `first`: what may stand for its first argument. Everything else is a file."""
+    """What may follow a command. `options`: each with its help; `values`: the values of an option, if known; `first`:
+    the possible first arguments. Everything else is a file."""
 
     name: str
     summary: str
@@ -33,7 +33,7 @@ class Words:
 
 
 def words_of(command: Command) -> Words:
-    """From its parser."""
+    """The completions of a command, from its parser."""
     options: dict[str, str] = {}
     values: dict[str, tuple[str, ...]] = {}
     first: tuple[str, ...] | None = None
@@ -52,7 +52,7 @@ def words_of(command: Command) -> Words:
 
 
 def _known(action: argparse.Action) -> tuple[str, ...]:
-    """Names that an argument takes though its parser does not list them."""
+    """Values that an argument accepts although its parser does not list them."""
     from syntony.synth.dsl.script import EXAMPLES
     from syntony.synth.engines.registry import ENGINES
     from syntony.synth.model.collective import KINDS
@@ -139,7 +139,7 @@ def bash(commands: Iterable[Words]) -> str:
             )
         cases.append("\n".join([f"    {key})", *lines, "        ;;"]))
     names = " ".join(words.name.replace(" ", ".") for words in commands)
-    cases.sort(key=lambda case: "|" in case)  # `lab list` before `lab` and whatever follows it
+    cases.sort(key=lambda case: "|" in case)  # match `lab list` before the pattern of `lab` followed by anything
     return _BASH.format(names=names, verbs=" ".join(verbs), groups="\n".join(seconds), commands="\n".join(cases))
 
 
@@ -147,7 +147,7 @@ def bash(commands: Iterable[Words]) -> str:
 
 
 def zsh(commands: Iterable[Words]) -> str:
-    """bash's, by zsh's own emulation of `complete`."""
+    """The bash script, run through zsh's emulation of `complete`."""
     return "autoload -U +X bashcompinit && bashcompinit\n" + bash(commands)
 
 
@@ -155,7 +155,7 @@ def zsh(commands: Iterable[Words]) -> str:
 
 
 def fish(commands: Iterable[Words]) -> str:
-    """A line per word."""
+    """One line per word."""
     commands = list(commands)
     verbs, groups = _verbs(commands)
     lines = ["function __syntony_at", "    set -l words (commandline -opc)", "    set -e words[1]",
@@ -190,7 +190,7 @@ def _short(text: str) -> str:
 
 
 def _verbs(commands: Iterable[Words]) -> tuple[list[str], dict[str, list[str]]]:
-    """The first words, and by first word the second ones."""
+    """The first words of all commands, and the second words by first word."""
     groups: dict[str, list[str]] = {}
     verbs = dict.fromkeys(words.name.split()[0] for words in commands)
     for words in commands:
@@ -220,7 +220,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         tell(options, {"shell": options.shell, "script": script}, [])
     else:
-        print(script, end="")  # for a shell, whatever the terminal's width
+        print(script, end="")  # read by a shell: not wrapped to the terminal's width
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`syntony examples`: the algorithms, configurations and jobs that come with the package, shown and copied."""
+"""`syntony examples`: shows and copies the algorithms, configurations and jobs that come with the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syntony.base.wording import unknown
 
 @dataclass(frozen=True)
 class Example:
-    """`command` runs it as it stands, from any folder; `text` is the whole file."""
+    """`command` runs the example from any folder; `text` is the whole file."""
 
     name: str
     command: str
@@ -26,7 +26,7 @@ class Example:
 
 
 def examples() -> Iterator[Example]:
-    """All of them."""
+    """All examples."""
     from syntony.synth.dsl.script import EXAMPLES
     from syntony.synth.formats.jobs_file import EXAMPLE
     from syntony.trainer.config import BUNDLED

@@ -1,4 +1,4 @@
-"""`syntony man`: the manual page of all commands, in troff's `man` macros, made from the table."""
+"""`syntony man`: the manual page of all commands in troff's `man` macros, made from the command table."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _item(term: str, text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """As troff shows it as it stands."""
+    """Escapes text so that troff prints it literally."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe[:1] in (".", "'") else safe
 

@@ -1,6 +1,6 @@
-"""The parser of a command, made from its entry in the table; and the help of one command and of them all.
+"""Builds the parser of a command from its entry in the command table, and prints the help of one or all commands.
 
-All text is at most as wide as the terminal; no word is broken, so that what stands in it can be copied.
+Text is wrapped to the terminal's width without breaking words, so that examples can be copied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from syntony.base.wording import did_you_mean, unknown
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that tells a mistake in one sentence, with a guess, instead of printing its usage."""
+    """An argument parser that reports a mistake in one sentence with a suggestion, instead of printing its usage."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; `{self.prog} --help` shows what it takes")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, with the nearest option for one that there is not."""
+        """As in argparse, but suggests the nearest option for an unknown one."""
         found, left = self.parse_known_args(args, namespace)
         if left:
             word = next((word for word in left if word.startswith("-")), left[0])
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Formatter(argparse.HelpFormatter):
-    """Paragraphs are filled; lines that begin with a space stand as they are, unless they are too wide."""
+    """Fills paragraphs, but keeps lines that begin with a space as they are, unless they are too wide."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=width())
@@ -67,12 +67,12 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
 
 
 def arguments_of(command: Command, words: Sequence[str]) -> argparse.Namespace:
-    """What `command` is told by `words`. Raises UserError with what is wrong."""
+    """Parses `words` as the arguments of `command`. Raises UserError that says what is wrong."""
     return parsed(parser_of(command), command, words)
 
 
 def parsed(parser: argparse.ArgumentParser, command: Command, words: Sequence[str]) -> argparse.Namespace:
-    """`arguments_of`, by a parser that there is."""
+    """`arguments_of` with an existing parser."""
     words = list(words)
     split = words.index("--") if command.passes_on and "--" in words else len(words)
     arguments = parser.parse_args(words[:split])
@@ -83,7 +83,7 @@ def parsed(parser: argparse.ArgumentParser, command: Command, words: Sequence[st
 
 
 def help_of_all(groups: Mapping[str, Iterable[Command]]) -> str:
-    """Every command with its summary, by what it is for."""
+    """Every command with its summary, grouped by purpose."""
     lines = ["usage: syntony COMMAND ...", "", "`syntony COMMAND --help` shows its options and an example."]
     for title, commands in groups.items():
         lines += ["", f"{title}:", *_rows(commands)]
@@ -91,7 +91,7 @@ def help_of_all(groups: Mapping[str, Iterable[Command]]) -> str:
 
 
 def help_of(verb: str, commands: Iterable[Command]) -> str:
-    """The commands that begin with a verb that is none by itself."""
+    """The commands that begin with a verb that is not a command itself."""
     lines = [
         f"usage: syntony {verb} COMMAND ...",
         "",
@@ -100,7 +100,7 @@ def help_of(verb: str, commands: Iterable[Command]) -> str:
     return "\n".join([*lines, "", *_rows(commands)])
 
 
-_NAMES = 18  # columns of the names in these lists
+_NAMES = 18  # width of the name column in these lists
 
 
 def _rows(commands: Iterable[Command]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""InNetwork: all_reduce through a switch that adds (csrc/emulation/aggregator/aggregator.hpp has the picture).
+"""InNetwork: all_reduce through an aggregating switch (csrc/emulation/aggregator/aggregator.hpp has the picture).
 
-Each rank sends its buffer once and receives the sum once, over its own link: size / bandwidth seconds, where a ring
-needs 2 (n-1) / n times that. Any process that runs `python -m syntony.lab.aggregator` is such a switch; the network lab
-starts one at every switch with an aggregator and tells the ranks where it is in SYNTONY_AGGREGATOR.
+Each rank sends its buffer once and receives the sum once over its own link. That takes size / bandwidth seconds; a ring
+takes 2 (n-1) / n times as long. Any process that runs `python -m syntony.lab.aggregator` is such a switch; the network
+lab starts one at every switch with an aggregator and passes its address to the ranks in SYNTONY_AGGREGATOR.
 
     with InNetwork.create(TcpBootstrap.from_environment()) as group:
         group.all_reduce(gradients)  # float32: added in rank order, the same bits for all
@@ -25,11 +25,11 @@ from syntony.collectives.buffers import UsageError, host_buffer_of, overlap
 
 
 class InNetwork:
-    """One rank's end of a group that adds in a switch. Every rank calls the same operations in the same order.
+    """One rank's end of a group that reduces in a switch. Every rank calls the same operations in the same order.
 
-    Raises ValueError for a call that cannot mean anything, before anything has been sent; CommunicationError, naming
-    the guilty ranks, for what goes wrong between ranks or at the aggregator. After that the group is at its end: every
-    later call raises the same error.
+    Raises ValueError for an invalid call, before anything is sent, and CommunicationError, naming the guilty ranks, for
+    failures between ranks or at the aggregator. After a CommunicationError the group is unusable: every later call
+    raises the same error.
     """
 
     def __init__(self, client: _emulation.AggregationClient, rank: int, size: int, timeout: float) -> None:
@@ -47,7 +47,7 @@ class InNetwork:
                 f"{aggregators.VARIABLE} is not set: it is the HOST:PORT of a switch that adds "
                 "(python -m syntony.lab.aggregator runs one)"
             )
-        # A job's token is fresh and random, so that nobody else can join it.
+        # The token is fresh and random for each job, so that no other job can join.
         first, _, _ = way.partition(";")  # tree: one thread sends
         told = bootstrap.all_gather("aggregation", secrets.token_bytes(16) + first.encode())
         ways = [each[16:].decode() for each in told]
@@ -64,7 +64,7 @@ class InNetwork:
 
     @property
     def passed_on(self) -> int:
-        """Packets whose sums were made by the server, as the switch, which shares its slots among jobs, had none."""
+        """Packets summed by the server because the switch, whose slots are shared among jobs, had no free slot."""
         return self._client.passed_on
 
     def all_reduce(
@@ -72,9 +72,9 @@ class InNetwork:
     ) -> None:
         """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
 
-        `number_format` is what travels and what the switch adds (topologies/aggregator.py): by default the elements as
-        they are (float32, float16, bfloat16, float64, int32); float32 also goes as `int32_block`, `bfloat16` or
-        `float32_fpisa`, which cost precision (syntony.benchmarks.in_network shows how much).
+        `number_format` is the format in which values travel and are summed (topologies/aggregator.py). By default it
+        is the element type (float32, float16, bfloat16, float64, int32). float32 can also travel as `int32_block`,
+        `bfloat16` or `float32_fpisa` at a loss of precision (syntony.benchmarks.in_network measures it).
         """
         source = host_buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else host_buffer_of(output, "the output of all_reduce", writable=True)

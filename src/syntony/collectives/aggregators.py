@@ -1,11 +1,11 @@
-"""Where a rank's aggregators are: SYNTONY_AGGREGATOR, `HOST:PORT` of its own, then of those above it, up to the root.
+"""The aggregators of a rank: SYNTONY_AGGREGATOR lists its own as `HOST:PORT`, then those above it up to the root.
 
     SYNTONY_AGGREGATOR=10.0.1.1:4600                  one switch for the whole job
-    SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600    rank's own, and the one that adds the sums of several
+    SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600    the rank's own, and the one that adds the sums of several
 
-    SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600;10.0.1.1:4600,10.0.0.2:4600    two trees, each of which adds a part
+    SYNTONY_AGGREGATOR=10.0.1.1:4600,10.0.0.1:4600;10.0.1.1:4600,10.0.0.2:4600    two trees, each sums a part
 
-Ranks may have different ones of their own; the last of a tree is the same for all.
+The first aggregator may differ between ranks; the last of each tree is the same for all.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ VARIABLE = "SYNTONY_AGGREGATOR"
 
 
 def way(environment: Mapping[str, str]) -> str:
-    """The variable's value with numbers for the names of hosts; "" where it is not set. Raises UserError."""
+    """The variable's value with host names resolved to addresses; "" if it is not set. Raises UserError."""
     trees = environment.get(VARIABLE, "").split(";")
     found = (",".join(numeric(word.strip()) for word in one.split(",") if word.strip()) for one in trees)
     return ";".join(filter(None, found))
 
 
 def numeric(address: str) -> str:
-    """HOST:PORT with the host's number for its name. Raises UserError."""
+    """HOST:PORT with the host name resolved to an address. Raises UserError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         raise UserError(f"the aggregator's address is {address!r}; it must be HOST:PORT, such as 10.0.0.1:4600")

@@ -1,9 +1,8 @@
-"""What an array is to the runtime: an address, a number of elements, an element type.
+"""How the runtime sees an array: an address, a number of elements, an element type.
 
-NumPy arrays (ml_dtypes' included), torch tensors, cupy arrays and whatever else speaks DLPack or shows
-`__cuda_array_interface__` are taken as they lie in memory, the CPU's or a GPU's: nothing is copied, results are written
-in place. torch and cupy are here when their arrays are; a DLPack object of another library on a GPU needs cupy to be
-read.
+NumPy arrays (ml_dtypes' included), torch tensors, cupy arrays and all objects that support DLPack or
+`__cuda_array_interface__` are used in place, in the memory of the CPU or of a GPU, without copies. torch and cupy are
+never imported for this unless their arrays are passed; a DLPack object of another library on a GPU needs cupy.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _DLPACK_CUDA = (2, 13)
 
 
 class UsageError(ValueError):
-    """A call that cannot mean anything; the sentence says what would."""
+    """An invalid call; the message says what would be valid."""
 
 
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    """An array in page-aligned memory that all ranks of this host could map, in huge pages where the kernel has them.
+    """An array in page-aligned memory that all ranks of this host can map, in huge pages if the kernel has them.
 
-    It holds zeros, and its pages lie near the thread that writes them first. Children made by fork() share it.
-    MemoryError when the system has none.
+    It is zeroed, and each page is placed near the thread that first writes it. Children made by fork() share it.
+    Raises MemoryError if the system has no memory left.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
@@ -55,7 +54,7 @@ class Buffer(NamedTuple):
     dtype: str
     owner: Any
     device: int = -1
-    """The number of the GPU whose memory it is; -1 for the CPU's."""
+    """The index of the GPU that holds the memory; -1 for the CPU."""
 
     @property
     def itemsize(self) -> int:
@@ -72,12 +71,12 @@ def _itemsize(dtype: str) -> int:
 
 
 def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
-    """The memory of an array, the CPU's or a GPU's; `what` names it in a UsageError ("the output of all_gather")."""
+    """The memory of an array on the CPU or a GPU; `what` names it in a UsageError ("the output of all_gather")."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _of_tensor(array, what)
     seen = _core.contiguous(array) if type(array) is np.ndarray else None
-    if seen is not None and (seen[3] or not writable):  # nearly always; what follows is for the rest and its sentences
+    if seen is not None and (seen[3] or not writable):  # the common case; the rest is for other arrays and for errors
         return Buffer(seen[0], seen[1], seen[2], array)
     if not isinstance(array, np.ndarray):
         if _on_gpu(array):
@@ -105,7 +104,7 @@ def _from_dlpack(array: Any, what: str) -> Any:
         raise UsageError(f"{what} is a {type(array).__name__}; pass a NumPy array, a torch tensor or a DLPack object")
     try:
         return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError) as error:  # another device, or a type that NumPy does not have
+    except (BufferError, RuntimeError, TypeError) as error:  # on another device, or a type that NumPy lacks
         raise UsageError(f"{what} cannot be seen as a NumPy array through DLPack: {error}") from None
 
 
@@ -126,7 +125,7 @@ def _of_tensor(tensor: Any, what: str) -> Buffer:
 
 
 def _on_gpu(array: Any) -> bool:
-    """Whether it is an array in the memory of a CUDA GPU."""
+    """Whether the array is in the memory of a CUDA GPU."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return bool(array.device.type == "cuda")
@@ -138,7 +137,7 @@ def _on_gpu(array: Any) -> bool:
 
 
 def _of_gpu_array(array: Any, what: str, writable: bool) -> Buffer:
-    """The memory of an array on a GPU that is no tensor."""
+    """The memory of an array on a GPU that is not a torch tensor."""
     device = int(array.__dlpack_device__()[1]) if hasattr(array, "__dlpack_device__") else 0
     if not hasattr(array, "__cuda_array_interface__"):
         array = _through_cupy(array, what)
@@ -159,10 +158,10 @@ def _through_cupy(array: Any, what: str) -> Any:
 
 
 def _of_interface(array: Any, what: str, writable: bool) -> Buffer:
-    """Version 3 of the CUDA array interface, as numba's documentation states it."""
+    """Reads version 3 of the CUDA array interface, as specified in numba's documentation."""
     shown = array.__cuda_array_interface__
     kind = np.dtype(shown["typestr"])
-    # A type that NumPy has no letter for (bfloat16) shows as bytes; the array itself knows its name.
+    # Types without a NumPy type code (bfloat16) appear as bytes; the array's own dtype has the name.
     name = _known_dtype(getattr(getattr(array, "dtype", kind), "name", kind.name), what)
     if not kind.isnative:
         raise UsageError(f"{what} holds {kind.name} in the byte order of another machine; convert it first")
@@ -183,7 +182,7 @@ def _of_interface(array: Any, what: str, writable: bool) -> Buffer:
 
 
 def _known_dtype(name: str, what: str) -> str:
-    """One of ours, or a UsageError."""
+    """The name if the runtime supports the type, otherwise raises UsageError."""
     if name not in _core.DTYPES:
         raise UsageError(f"{what} holds {name}; possible are {', '.join(_core.DTYPES)}")
     return name

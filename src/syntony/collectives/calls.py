@@ -1,6 +1,6 @@
-"""What a call may say: every argument is looked at before anything is sent, and a wrong one gets a sentence.
+"""Argument checks: every argument is checked before anything is sent, and a wrong one is explained in a sentence.
 
-All faults are UsageError.
+All of them raise UsageError.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from syntony import _core
 from syntony.collectives.buffers import Buffer, UsageError, overlap
 
-OPS = {name: name for name in _core.REDUCE_OPS} | {"avg": "sum"}  # what the core adds with, by what a caller says
+OPS = {name: name for name in _core.REDUCE_OPS} | {"avg": "sum"}  # by the caller's op: the op that the core runs
 
 Block = tuple[int, int, int]
-"""Address where it starts, address where it ends (0: not at this rank), elements."""
+"""Start address in one buffer, start address in the other (0: not at this rank), elements."""
 
 
 def exchanged(rank: int, source: Buffer, target: Buffer, sent: Sequence[int], received: Sequence[int]) -> None:
-    """An all_to_all may run in place where each part is as large as the one that takes its place."""
+    """An in-place all_to_all requires each part to be as large as the one that replaces it."""
     if overlap(source, target) and (source.address != target.address or sent != received):
         raise _overlapping("all_to_all")
     if sent[rank] != received[rank]:
@@ -29,7 +29,7 @@ def exchanged(rank: int, source: Buffer, target: Buffer, sent: Sequence[int], re
 
 
 def alike(collective: str, part: Buffer, whole: Buffer, elements: int) -> None:
-    """One element type, and `elements` in the whole."""
+    """Both have the same element type, and `whole` has `elements` elements."""
     if part.dtype != whole.dtype:
         raise UsageError(f"{collective} got {part.dtype} and {whole.dtype}; both arrays must have one element type")
     if whole.elements != elements:
@@ -37,14 +37,14 @@ def alike(collective: str, part: Buffer, whole: Buffer, elements: int) -> None:
 
 
 def divided(collective: str, rank: int, part: Buffer, whole: Buffer, sizes: Sequence[int]) -> None:
-    """The whole consists of parts of these sizes, one a rank; `part` is this rank's."""
+    """The whole consists of one part per rank with these sizes; `part` belongs to this rank."""
     alike(collective, part, whole, sum(sizes))
     if part.elements != sizes[rank]:
         raise UsageError(f"{collective}: rank {rank} has {part.elements} elements, its count says {sizes[rank]}")
 
 
 def sizes(collective: str, counts: Sequence[int] | None, mine: int, ranks: int) -> list[int]:
-    """Elements of each rank: its count, or without counts as many as here."""
+    """Elements of each rank: its count, or this rank's number if no counts are given."""
     if counts is None:
         return [mine] * ranks
     found = [whole(count) for count in counts]
@@ -54,7 +54,7 @@ def sizes(collective: str, counts: Sequence[int] | None, mine: int, ranks: int) 
 
 
 def reduction(collective: str, op: str, buffer: Buffer) -> str:
-    """What the core calls the op."""
+    """The core's name of the op."""
     if op not in OPS:
         raise UsageError(f"unknown op {op!r} for {collective}: possible are {', '.join(OPS)}")
     if op == "avg" and buffer.dtype == "bool":
@@ -63,7 +63,7 @@ def reduction(collective: str, op: str, buffer: Buffer) -> str:
 
 
 def apart(collective: str, buffers: Sequence[Buffer], blocks: Sequence[Block]) -> None:
-    """The input and the output lie apart, or each block starts where it ends."""
+    """The input and the output do not overlap, or each block starts at the same address in both."""
     first, last = buffers[0], buffers[-1]
     if (
         first.address != last.address
@@ -81,7 +81,7 @@ def member(what: str, rank: Any, ranks: int) -> int:
 
 
 def parts(collective: str, partition: int | None) -> int:
-    """Bytes of a part; 0 for None."""
+    """Bytes of a part; None becomes 0."""
     if partition is not None and whole(partition) < 1:
         raise UsageError(f"the partition of {collective} is a number of bytes above 0, not {partition!r}")
     return partition or 0
@@ -94,7 +94,7 @@ def tag(number: Any) -> int:
 
 
 def seconds(timeout: float | None) -> float:
-    """0, which is the group's own, for None."""
+    """None becomes 0, which stands for the group's timeout."""
     if timeout is None:
         return 0.0
     if not timeout > 0:
@@ -103,7 +103,7 @@ def seconds(timeout: float | None) -> float:
 
 
 def whole(number: Any) -> int:
-    """-1, which nobody takes, for what is no whole number."""
+    """Anything but a whole number becomes -1, which every caller rejects."""
     try:
         return index(number)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The verb `topo probe`: it needs ranks at work, so it lives here and not with the other `topo` verbs."""
+"""The command `topo probe`. It needs running ranks, so it is here and not with the other `topo` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Communicator for Python: how a group is formed, what it loads and tells, and how it ends. Its verbs: verbs.py."""
+"""The Python Communicator: how a group is formed, tuned, inspected and closed. Its collectives are in verbs.py."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Communicator(Verbs):
-    """One rank's end of a group: its verbs (Verbs), and the groups made out of it.
+    """One rank's end of a group: its collectives (Verbs), and the groups made from it.
 
-    `with` says goodbye at the end, and on an exception ends the group on every rank.
+    As a context manager it closes the group at the end; an exception aborts the group on every rank.
     """
 
     def __init__(self, core: _core.Communicator) -> None:
-        """Of what the core has made; `create` makes a group."""
+        """Wraps a group that the core has made; use `create` to make one."""
         if not isinstance(core, _core.Communicator):
             raise UsageError(
                 f"a Communicator is made by Communicator.create(bootstrap), not from a {type(core).__name__} itself"
@@ -42,7 +42,7 @@ class Communicator(Verbs):
     def create(
         cls, bootstrap: Exchange, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
     ) -> Communicator:
-        """Meets the other ranks. Collective. `job_ranks`: their numbers in the job, for records, if not 0, 1, .."""
+        """Meets the other ranks. Collective. `job_ranks`: their ranks in the job, for records, if not 0, 1, .."""
         core = _core.Communicator(process.current(), bootstrap, calls.seconds(timeout), name, job_ranks, CURRENT)
         if proof.wanted():
             proof.prove_builders(core.size, core.boxes)
@@ -52,16 +52,16 @@ class Communicator(Verbs):
         return group
 
     def set_priority(self, priority: str | None) -> None:
-        """The priority of calls that do not say theirs; every rank must set the same, before its first call."""
+        """Sets the priority of calls that give none; every rank must set the same, before its first call."""
         self._core.set_priority(priority)
 
     def set_canonical(self, canonical: bool) -> None:
-        """Whether all_reduce and reduce_scatter that name no algorithm use `pairwise`, whose association is always the
-        same; every rank must set the same."""
+        """Whether all_reduce and reduce_scatter without an algorithm use `pairwise`, which always sums in the same
+        order; every rank must set the same."""
         self._core.set_canonical(canonical)
 
     def capsule(self) -> object:
-        """For syntony._torch."""
+        """The core's communicator as a capsule, for syntony._torch."""
         return self._core.capsule()
 
     @property
@@ -70,21 +70,21 @@ class Communicator(Verbs):
         return self._core.boxes
 
     def set_rates(self, rates: Sequence[float]) -> None:
-        """What each rank can send and receive per second, in any one unit; every rank must set the same, between the
-        same calls.
+        """Sets how much each rank can send and receive per second, in any unit. Every rank must set the same rates
+        between the same calls.
 
-        From then on all_reduce, if it is large and each rank has a host of its own, is `two_shot` with shares to match:
-        a rank with a slower wire sums less for the others. 0 is for a rank that always comes late: it sums nothing, so
-        that the others have added up what they have when it comes. Raises ValueError for rates that are not one per
-        rank, negative, or all 0.
+        From then on, a large all_reduce with one rank per host runs `two_shot` with matching shares: a rank with a
+        slower wire sums less for the others. A rate of 0 is for a rank that always arrives late: it sums nothing, so
+        the others have finished their sums when it arrives. Raises ValueError unless there is one rate per rank and
+        rates are not negative and not all 0.
         """
         self._core.set_shares(_core.shares_for([float(rate) for rate in rates]))
 
     def tune(self) -> None:
-        """Measures wires and algorithms as they are now, goes on with what is best, and keeps it for later groups.
+        """Measures wires and algorithms again, switches to the best choices, and caches them for later groups.
 
-        For a network that has changed, as where `syntony trace` names a wire that has become slow: which hosts are near
-        each other is looked at anew, too. Takes seconds. Every rank must call it between the same calls.
+        For a network that has changed, for example after `syntony trace` names a wire that has become slow. It also
+        detects again which hosts are near each other. Takes seconds. Every rank must call it between the same calls.
         """
         if self.size > 1:
             tune(self)
@@ -99,9 +99,9 @@ class Communicator(Verbs):
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None, name: str = "split"
     ) -> Communicator | None:
-        """A group of the ranks that give the same `color`, ranked by `key`, then as here; None for ranks without one.
+        """A group of the ranks with the same `color`, ordered by `key`, then by rank; None for ranks without a color.
 
-        Collective over this group, which goes on beside the new ones. What was loaded stays with the old group.
+        Collective over this group, which stays usable beside the new ones. Loaded algorithms stay with the old group.
         """
         if color is not None and not 0 <= calls.whole(color) < 1 << 64:
             raise UsageError(f"a color is a whole number from 0 to 2^64 - 1, or None, not {color!r}")
@@ -111,11 +111,11 @@ class Communicator(Verbs):
     def shrink(
         self, excluded: Sequence[int] = (), *, timeout: float | None = None, name: str = "shrunk"
     ) -> Communicator:
-        """A group of the ranks that live and that nobody has `excluded`, in their old order. Collective over them.
+        """A group of the live ranks that nobody has `excluded`, in their old order. Collective over them.
 
-        It needs nothing but this group, and works after it has failed: catch the CommunicationError, shrink, go on.
-        This group is closed then. A rank that hangs is not gone: exclude it by its number. CommunicationError names the
-        rank when one dies meanwhile (shrink again), when others excluded this one, or when some do not come.
+        It needs only this group, and works after a failure: catch the CommunicationError, shrink, continue. It closes
+        this group. A rank that hangs does not count as dead: exclude it by its number. Raises CommunicationError if
+        a rank dies meanwhile (it is named; shrink again), if others excluded this rank, or if some ranks do not come.
         """
         ranks = [calls.member("a rank to exclude", rank, self.size) for rank in excluded]
         if self.rank in ranks:
@@ -130,9 +130,9 @@ class Communicator(Verbs):
     def load(self, path: str | Path) -> str:
         """Proves the schedule, portfolio, program or MSCCL XML in a file and makes it an algorithm; returns its name.
 
-        Of a portfolio, that is an algorithm whose schedule depends on the size. Every rank must load it before one
-        uses it. Raises UserError: unreadable, refused by the checker (the first fault is named), for another number of
-        ranks, or beyond this runtime.
+        The algorithm of a portfolio chooses its schedule by size. Every rank must load the file before any rank uses
+        it. Raises UserError if the file is unreadable, refused by the checker (the first fault is named), for another
+        number of ranks, or not supported by this runtime.
         """
         from syntony.synth.engines.portfolio import Portfolio
         from syntony.synth.formats.loading import Loaded, prove, read
@@ -155,7 +155,7 @@ class Communicator(Verbs):
         return table
 
     def record(self) -> Dump:
-        """This group's last operations and how far each came, whatever other threads are doing (recorder.py)."""
+        """This group's last operations and the progress of each, even while other threads use it (recorder.py)."""
         return recorder.parse(self._core.record())
 
     def dump(self, folder: str | Path) -> list[Path]:
@@ -173,10 +173,10 @@ class Communicator(Verbs):
         self._core.abort(why)
 
     def close(self) -> None:
-        """Says goodbye: this rank's exit is then no failure to the others.
+        """Leaves the group, so that this rank's exit is not reported as a failure to the others.
 
-        After collectives on GPUs, it waits for them and, on one host, for the other ranks to close, and raises the
-        CommunicationError that nobody has heard of yet.
+        After collectives on GPUs it waits for them and, within one host, for the other ranks to close, and raises any
+        CommunicationError that has not been reported yet.
         """
         gpus, self._gpus = self._gpus, None
         try:
@@ -197,7 +197,7 @@ class Communicator(Verbs):
 
 
 def _answer_if_asked(job_rank: int) -> None:
-    """Serves those who ask a running job, where the environment wants that: only then is a server worth its import."""
+    """Serves queries to a running job if the environment asks for it; the server is imported only then."""
     if os.environ.get("SYNTONY_METRICS"):
         from syntony.collectives.recorder import metrics
 

@@ -1,4 +1,4 @@
-"""What the verbs `topo probe` and `preflight` have in common: ranks that meet to be examined."""
+"""What the commands `topo probe` and `preflight` share: ranks that meet in order to be examined."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_examination(parser: argparse.ArgumentParser) -> None:
 def examine_ranks(
     arguments: argparse.Namespace, examine: Callable[[Exchange, list[str], argparse.Namespace], int]
 ) -> int:
-    """The exit code: `examine` runs on every rank, and is told the ranks' hosts."""
+    """Runs `examine`, which is given the ranks' hosts, on every rank; returns the exit code."""
     from syntony.collectives.bootstrap.rendezvous import work_on_ranks
 
     if not 0 < arguments.tolerance < 1:

@@ -1,13 +1,13 @@
-"""HotRows: sums of sparse gradients, of which the rows that are asked for most go through switches that add.
+"""HotRows: sums of sparse gradients in which the most accessed rows go through aggregating switches.
 
     rows of rank 0   7 3 3 9         hot, by counts: 3, 7        dense, by the switch:   3, 7
     rows of rank 1   3 7 4                                       rows and values, to all: 4, 9
 
-A few rows of an embedding have most of the accesses. A switch has few slots, and adds what all ranks bring in one
-order; so the hot rows travel as one dense buffer, in which every rank has them all, and the others as pairs of row and
-values, which everybody adds up. That is the idea of Pan et al., Libra (arXiv 2205.05243; known here from its abstract),
-whose cold rows go to servers. Counts are taken while training, summed over all ranks, and halved each time, so that
-what is hot follows the demand.
+A few rows of an embedding get most of the accesses. A switch has few slots and adds elements at the same position of
+all ranks' buffers. So the hot rows travel as one dense buffer that every rank fills completely; the others travel as
+pairs of row and values, which every rank adds up. The idea is from Pan et al., Libra (arXiv 2205.05243; known here from
+its abstract), whose cold rows go to servers. Access counts are taken while training, summed over all ranks, and halved
+at each choice, so that the hot rows follow the demand.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Values = NDArray[np.float32]
 
 
 class HotRows:
-    """Sums of sparse gradients of one table, over the ranks of a group. All methods are collective.
+    """Sums of sparse gradients of one table over the ranks of a group. All methods are collective.
 
-    rows        of the table
-    hot         of them, that go the dense way
-    every       sums between two choices of what is hot; until the first, no row is
-    algorithm   of the dense sum: `in_network`, or any other of the group's
+    rows        number of rows of the table
+    hot         how many of them are sent dense
+    every       sums between two choices of the hot rows; until the first choice, no row is hot
+    algorithm   for the dense sum: `in_network`, or any other of the group's
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class HotRows:
             raise UsageError(f"of {rows} rows {hot} cannot be hot, chosen anew every {every} sums")
         self._group, self._rows, self._most, self._every, self._algorithm = group, rows, hot, every, algorithm
         self._counts = np.zeros(rows, np.int64)
-        self._place = np.full(rows, -1)  # of a row in the dense buffer
+        self._place = np.full(rows, -1)  # by row: its place in the dense buffer
         self._sums = 0
         self.hot: Rows = np.empty(0, np.int64)
 
     def all_reduce(self, rows: Rows, values: Values) -> tuple[Rows, Values]:
-        """The rows that any rank has brought, in ascending order, and the sums of their values.
+        """Returns all rows that any rank brings, in ascending order, and the sums of their values.
 
-        `rows` (n, int64) may name a row twice; `values` (n, width, float32), of one width on all ranks. The same bits
-        on all ranks: hot rows are added as the algorithm adds, others in the order of ranks.
+        `rows` (n, int64) may repeat a row; `values` is (n, width, float32) with the same width on all ranks. All ranks
+        get the same bits: hot rows are added in the algorithm's order, others in the order of ranks.
         """
         if rows.ndim != 1 or values.ndim != 2 or len(rows) != len(values):
             raise UsageError(f"rows of shape {rows.shape} and values of shape {values.shape} do not fit together")
@@ -65,7 +65,7 @@ class HotRows:
         return all_rows[order], all_values[order]
 
     def _hot_sums(self, place: Rows, sums: Values) -> tuple[Rows, Values]:
-        """A column more says how many ranks have brought the row."""
+        """An extra column counts how many ranks have brought the row."""
         dense = np.zeros((len(self.hot), sums.shape[1] + 1), np.float32)
         dense[place, :-1], dense[place, -1] = sums, 1
         if dense.size:
@@ -84,7 +84,7 @@ class HotRows:
         return _coalesced(all_rows, all_sums)
 
     def _choose(self) -> None:
-        """The rows with the most accesses of all ranks; of equals, the first."""
+        """Chooses the rows with the most accesses over all ranks; ties go to the lower row."""
         asked = self._counts.copy()
         self._group.all_reduce(asked)
         order = np.argsort(-asked, kind="stable")[: self._most]
@@ -95,7 +95,7 @@ class HotRows:
 
 
 def _coalesced(rows: Rows, values: Values) -> tuple[Rows, Values]:
-    """Each row once, its values added in their order."""
+    """Merges duplicate rows, adding their values in order."""
     distinct, where = np.unique(rows, return_inverse=True)
     sums = np.zeros((len(distinct), values.shape[1]), np.float32)
     np.add.at(sums, where, values)

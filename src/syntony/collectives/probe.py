@@ -1,12 +1,12 @@
 """Measures the wires between the ranks of a running group.
 
-    pairs      a ──── s bytes ────▶ b      one pair at a time, each direction apart, growing messages
+    pairs      a ──── s bytes ────▶ b      one pair and one direction at a time, growing messages
                  ◀──── 1 byte ────         seconds -> alpha, bandwidth (topologies/probed/fit.py)
 
-    crossings  {a, b} ═══▶ the others      every cluster sends out, and receives, with all its ranks at once: do its
-                                           messages have wires of their own?
+    crossings  {a, b} ═══▶ the others      all ranks of a cluster send to (then receive from) the others at once: do
+                                           their messages have wires of their own?
 
-All ranks walk through the same list; who has no part in a measurement waits in a barrier at its end, asleep.
+All ranks walk through the same list; a rank with no part in a measurement sleeps in the barrier at its end.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from syntony.topologies.probed.locality import Cluster, clusters
 from syntony.topologies.probed.measurements import Crossing, Measurements
 
 _SMALLEST = 8  # bytes
-_SECOND = 1 << 14  # bytes of the first message that says something about bandwidth
+_SECOND = 1 << 14  # bytes of the first message large enough to tell bandwidth
 _GROWTH = 4
-_FAN_OUT = 8  # ranks that one rank talks to in a crossing: more tell no more
+_FAN_OUT = 8  # ranks that one rank talks to in a crossing; more would not change the result
 
 _GO, _DATA, _DONE = 1, 2, 3  # tags
 
 
 @dataclass(frozen=True)
 class Effort:
-    """`largest`: bytes of the largest message; `enough`: no larger ones once a message takes so many seconds;
-    `repeat`: of each size."""
+    """`largest`: bytes of the largest message; `enough`: stop growing once a message takes this many seconds;
+    `repeat`: repetitions per size."""
 
     largest: int = 4 << 20
     enough: float = 0.05
@@ -42,7 +42,7 @@ class Effort:
 
 
 def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
-    """Everything that `topologies/probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
+    """All measurements that `topologies/probed` uses, the same on every rank. Collective. `hosts`: name per rank."""
     pairs = pairs_of(group, tuple(hosts), effort)
     root = clusters(pairs)
     crossings = {}
@@ -72,7 +72,7 @@ class _Pairs:
         for sender, receiver in permutations(range(size), 2):
             if self._group.rank == sender:
                 line = self._send(receiver)
-                mine[:, receiver] = line.latency / 2, line.bandwidth  # the answer's way back is half of the latency
+                mine[:, receiver] = line.latency / 2, line.bandwidth  # the answer takes half of the round trip
             elif self._group.rank == receiver:
                 self._answer(sender)
             self._group.barrier()
@@ -89,11 +89,11 @@ class _Pairs:
         yield self._effort.largest
 
     def _send(self, receiver: int) -> Line:
-        """Announces each size, as only the sender knows when it has seen enough; 0 ends it."""
+        """Announces each size, since only the sender knows when to stop; 0 ends it."""
         times: dict[int, list[float]] = {}
         for size in self._sizes():
             self._announce(receiver, size)
-            times[size] = [self._one(receiver, size) for _ in range(self._effort.repeat + 1)][1:]  # the first warms up
+            times[size] = [self._one(receiver, size) for _ in range(self._effort.repeat + 1)][1:]  # first: warm-up
             if len(times) > 2 and min(times[size]) > self._effort.enough:
                 break
         self._announce(receiver, 0)
@@ -130,7 +130,7 @@ def _crossing(
 
 
 def _traffic(inside: Sequence[int], outside: Sequence[int]) -> list[tuple[int, int]]:
-    """Who sends to whom: each rank inside to some outside, spread evenly."""
+    """Pairs of sender and receiver: each rank inside sends to some ranks outside, spread evenly."""
     fan_out = min(len(outside), max(1, _FAN_OUT // len(inside)))
     stride = max(1, len(outside) // len(inside))
     return [
@@ -141,7 +141,7 @@ def _traffic(inside: Sequence[int], outside: Sequence[int]) -> list[tuple[int, i
 
 
 def _together(group: Verbs, effort: Effort, pairs: Measurements, traffic: list[tuple[int, int]]) -> float:
-    """Bytes/s of all messages of `traffic` at once: the best of the repetitions, each as long as its slowest rank."""
+    """Bytes/s of all messages of `traffic` at once: the best repetition, each timed by its slowest rank."""
     lowest = min(float(pairs.bandwidth[pair]) for pair in traffic)
     size = int(np.clip(lowest * effort.enough, _SECOND, effort.largest))
     to = [receiver for sender, receiver in traffic if sender == group.rank]

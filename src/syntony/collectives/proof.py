@@ -1,4 +1,4 @@
-"""SYNTONY_CHECK=1: at group creation, every Program that the group's builders can make is proven."""
+"""SYNTONY_CHECK=1: proves, at group creation, every Program that the group's builders can make."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
 def wanted() -> bool:
-    """True when the environment asks for the proofs."""
+    """Whether the environment asks for the proofs."""
     return os.environ.get("SYNTONY_CHECK", "0") not in ("", "0")
 
 
 def prove_builders(ranks: int, boxes: Sequence[Sequence[int]]) -> int:
-    """Proves each algorithm for each collective and root over these ranks and hosts; returns how many Programs.
+    """Proves each algorithm for each collective and root over these ranks and hosts; returns the number of Programs.
 
-    Raises RuntimeError naming the Program and its first fault.
+    Raises RuntimeError that names the Program and its first fault.
     """
     from syntony.synth.checker import check_program
 
     count = 0
-    # One host has no levels of its own: there, as at run time, `hierarchical` makes some up.
+    # A single host has no levels: `hierarchical` invents some, as it does at run time.
     levels = [list(box) for box in boxes] if len(boxes) > 1 else None
     for algorithm in _core.algorithms():
         for collective in algorithm.collectives:

@@ -1,7 +1,7 @@
-"""The verbs of a group: collectives and messages on arrays, in place.
+"""The operations of a group: collectives and point-to-point messages on arrays, in place.
 
-Thin over `syntony._core.Communicator`: a verb says which part of its arrays goes to whom and comes from whom; what a
-call may say is calls.py's; everything else is the runtime's.
+A thin layer over `syntony._core.Communicator`: each method says which part of its arrays goes where. calls.py checks
+the arguments; the runtime does everything else.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Work:
     """An operation in flight (`async_op=True`). Its arrays must not be touched before it is done.
 
-    Arrays on a GPU are worked on in a stream of the group's, behind what their library's current stream holds at the
-    call, and kept for as long. wait() lets what that library's then current stream gets from here on come after it, and
-    holds the host no longer than that takes: nothing by kernels, until the wire is done with it between hosts. Of a
-    library that tells no stream, the host waits to the end. wait() raises what has gone wrong by then, the next call or
-    close() what does later.
+    Operations on GPU arrays run in a stream of the group, after the work that their library's current stream holds at
+    the call; the arrays are kept alive until then. wait() makes the library's current stream wait for the operation. It
+    does not block the host for operations done by kernels; between hosts it blocks until the transfer is done. For a
+    library that exposes no stream, the host waits to the end. wait() raises errors known by then; later ones are raised
+    by the next call or by close().
     """
 
     def __init__(self, work: _core.Work | StreamFuture) -> None:
@@ -39,27 +39,27 @@ class Work:
 
     @property
     def source(self) -> int:
-        """A receive's sender, once done."""
+        """The sender of a receive, once it is done."""
         return self._work.source
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Helps the operation to its end and raises its error. False when `timeout` seconds passed first."""
+        """Drives the operation to completion and raises its error. Returns False if `timeout` seconds pass first."""
         return self._work.wait(timeout)
 
 
 class CallOptions(TypedDict, total=False):
-    """What every collective may be told, by keyword."""
+    """The keyword arguments of every collective."""
 
     algorithm: str
-    """A builder (`ring`, `dbt`, `hierarchical`, .. : docs/tuning.md), a name that load() has returned, or `auto`, the
-    default."""
+    """A builder (`ring`, `dbt`, `hierarchical`, .. : docs/tuning.md), a name that load() returned, or `auto` (default).
+    """
     priority: str | None
-    """`low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process, also of
-    what has begun. Ranks must keep the order of calls of each priority, and may differ in the order between them.
-    Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`), and one order over all
-    such calls."""
+    """`low`, `normal` or `high`. More urgent calls overtake less urgent ones, even those already started, in all groups
+    of the process. Ranks must agree on the order of calls within each priority, but not between priorities. Without
+    it, the collective's usual priority applies (`high` for all_to_all, `normal` for the rest), and all such calls must
+    be made in one order."""
     partition: int | None
-    """Bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise."""
+    """Bytes: run it as consecutive parts of at most this size; sums may then be associated differently."""
     async_op: bool
     """Return a Work at once instead of None at the end."""
     timeout: float | None
@@ -67,20 +67,20 @@ class CallOptions(TypedDict, total=False):
 
 
 class Verbs:
-    """One rank's end of a group: what it says and hears. Every rank calls the same collectives in the same order.
+    """One rank's end of a group. Every rank calls the same collectives in the same order.
 
-    `input` and `output` may be the same memory wherever their blocks are (all_reduce; all_gather with `input` being
-    this rank's part of `output`; ..). Collectives take the keywords of
-    CallOptions: algorithm, priority, partition, async_op, timeout.
+    `input` and `output` may share memory if their blocks coincide (all_reduce; all_gather with `input` being this
+    rank's part of `output`; ..). Collectives take the keywords of CallOptions: algorithm, priority, partition,
+    async_op, timeout.
 
-    Arrays on a GPU are queued in the current stream of their library, on one host by kernels, on several by way of the
-    hosts' memory (cuda/group.py and cuda/staging.py say what is not done for them).
+    Operations on GPU arrays are queued in the current stream of their library: on one host as kernels, between hosts
+    through host memory (cuda/group.py and cuda/staging.py list what they do not support).
 
-    Signal handlers run while a call waits. What one raises (Ctrl-C: KeyboardInterrupt) ends the wait: of a Work, whose
-    operation goes on, or of a synchronous call, whose group is aborted first, so that nobody touches its arrays later.
+    Signal handlers run while a call waits. If one raises (Ctrl-C: KeyboardInterrupt), the wait ends. A Work's operation
+    then continues; a synchronous call aborts its group first, so that nothing touches its arrays later.
 
-    Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
-    CommunicationError for what goes wrong between ranks.
+    Raises ValueError (UsageError) for an invalid call, before anything is sent, and CommunicationError for failures
+    between ranks.
     """
 
     def __init__(self, core: _core.Communicator) -> None:
@@ -102,10 +102,10 @@ class Verbs:
     ) -> Work | None:
         """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
 
-        `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
+        `op`: sum, product, min, max, band, bor, bxor, avg. `factor` scales this rank's input (sums of floats).
         """
         run = self._core.run_even
-        if factor == 1.0 and (  # without options, no dictionary: a twentieth of what a small call takes
+        if factor == 1.0 and (  # no dictionary without options: it would take a twentieth of a small call
             run("all_reduce", input, output, op, **options) if options else run("all_reduce", input, output, op)
         ):
             return None
@@ -122,7 +122,7 @@ class Verbs:
         counts: Sequence[int] | None = None,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
+        """output = every rank's input, in rank order. `counts`: elements of each rank if they differ."""
         if counts is None and self._core.run_even("all_gather", input, output, "sum", **options):
             return None
         source = buffer_of(input, "the input of all_gather", writable=False)
@@ -141,7 +141,7 @@ class Verbs:
         factor: float = 1.0,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
+        """output = this rank's part of the sum of all inputs. `counts`: elements of each part if they differ."""
         usual = counts is None and factor == 1.0
         if usual and self._core.run_even("reduce_scatter", input, output, op, **options):
             return None
@@ -163,7 +163,8 @@ class Verbs:
     ) -> Work | None:
         """Part d of `input` goes to rank d; part s of `output` comes from rank s.
 
-        The counts (elements sent to, received from each rank) go together; without them all parts are equal.
+        The counts (elements sent to and received from each rank) are given both or not at all; without them all parts
+        are equal.
         """
         usual = input_counts is None and output_counts is None
         if usual and self._core.run_even("all_to_all", input, output, "sum", **options):
@@ -190,7 +191,7 @@ class Verbs:
         root: int = 0,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """Everybody's `buffer` becomes the root's."""
+        """Copies the root's `buffer` to every rank's."""
         target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
         whole = [target.elements]
         return self._run("broadcast", target, target, whole, whole, root=root, **options)
@@ -205,7 +206,7 @@ class Verbs:
         factor: float = 1.0,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """The root's `output` becomes the sum of all inputs; at the root without `output`, in place."""
+        """The root's `output` becomes the sum of all inputs; in place at the root without `output`."""
         at_root = self.rank == root
         source = buffer_of(input, "the input of reduce", writable=at_root and output is None)
         target = source
@@ -223,7 +224,7 @@ class Verbs:
         counts: Sequence[int] | None = None,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """The root's `output` = every rank's input, one after another."""
+        """The root's `output` = every rank's input, in rank order."""
         source = buffer_of(input, "the input of gather", writable=False)
         sizes = calls.sizes("gather", counts, source.elements, self.size)
         target = None
@@ -243,7 +244,7 @@ class Verbs:
         counts: Sequence[int] | None = None,
         **options: Unpack[CallOptions],
     ) -> Work | None:
-        """Part r of the root's `input` goes to rank r's `output`. `input` is None elsewhere."""
+        """Part r of the root's `input` goes to rank r's `output`. `input` is None on the other ranks."""
         target = buffer_of(output, "the output of scatter", writable=True)
         sizes = calls.sizes("scatter", counts, target.elements, self.size)
         source = None
@@ -265,9 +266,9 @@ class Verbs:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
-        """all_reduce of several small arrays of one type in place, as one operation: they travel packed.
+        """all_reduce of several small arrays of one type in place, packed into one operation.
 
-        Calls one by one are never fused behind your back: ranks see different queues, and all must fuse alike.
+        Separate calls are never fused implicitly: ranks see different queues, and all must fuse alike.
         """
         buffers = [
             host_buffer_of(array, f"array {i} of all_reduce_together", writable=True) for i, array in enumerate(arrays)
@@ -301,7 +302,7 @@ class Verbs:
     def send(
         self, buffer: Any, destination: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None
     ) -> Work | None:
-        """Sends to one rank, beside all collectives. Done when `buffer` may be used again."""
+        """Sends to one rank, independently of collectives. Done when `buffer` may be reused."""
         source = host_buffer_of(buffer, "the buffer of send", writable=False)
         size = source.elements * source.itemsize
         to_rank = calls.member("the destination of send", destination, self.size)
@@ -319,7 +320,7 @@ class Verbs:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | int:
-        """Receives a message of exactly this size; from any rank when `source` is None. Returns the sender's rank."""
+        """Receives a message of exactly this size, from any rank if `source` is None. Returns the sender's rank."""
         target = host_buffer_of(buffer, "the buffer of recv", writable=True)
         size = target.elements * target.itemsize
         from_rank = -1 if source is None else calls.member("the source of recv", source, self.size)
@@ -346,8 +347,8 @@ class Verbs:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
-        """`inputs`: elements of `source`'s part for each destination where these have blocks of their own, else of all
-        of it; `outputs`: of `target`'s part from each source, likewise. An array is None where this rank has none."""
+        """`inputs`: elements of `source`'s part for each destination if these have separate blocks, otherwise of all of
+        it; `outputs`: likewise of `target`'s part from each source. An array is None if this rank has none."""
         buffers = [buffer for buffer in (source, target) if buffer is not None]
         root = calls.member(f"the root of {collective}", root, self.size)
         blocks = self._core.blocks_of(

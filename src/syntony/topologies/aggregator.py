@@ -1,4 +1,4 @@
-"""Aggregator: the abilities of a switch that adds, and profiles of the published ones.
+"""Aggregator: the abilities of a switch that reduces data, and profiles of the published ones.
 
     worker 0 ──chunk──▶ ┌───────── switch ─────────┐
     worker 1 ──chunk──▶ │ slot 0  slot 1 .. slot s │ ──sum──▶ every worker
@@ -103,10 +103,10 @@ class Aggregator:
 
 @dataclass(frozen=True)
 class Profile:
-    """A published aggregator, and how much of its idea a process of the lab is (lab/aggregator.py).
+    """A published aggregator, and how much of its design the lab's process implements (lab/aggregator.py).
 
     source      where its numbers come from, and which of them are our assumptions
-    missing     what of the idea no process does; "": nothing
+    missing     what of the design the process does not implement; "": nothing
     simulated   why it can only be simulated; "": it runs
     """
 

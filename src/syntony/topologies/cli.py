@@ -32,7 +32,7 @@ TOPOLOGY_HELP = (
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
-    """Adds the positional argument that names a topology; commands of other packages use it, too."""
+    """Adds the positional argument that names a topology; commands of other packages use it too."""
     parser.add_argument("topology", metavar="T", help=TOPOLOGY_HELP)
 
 
@@ -125,7 +125,7 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_aggregators(parser: argparse.ArgumentParser) -> None:
-    """It takes no arguments of its own."""
+    """Takes no arguments."""
 
 
 def _aggregators(arguments: argparse.Namespace) -> int:
@@ -177,7 +177,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 
 def _file_name(topology: str) -> str:
-    """What a file about the topology of that name is called: `torus-4x4`, or the name of its own file."""
+    """The file name for a topology: `torus-4x4`, or the name of the topology's own file."""
     name = Path(topology.removeprefix("file:").partition(",")[0]).stem if topology.startswith("file:") else topology
     return re.sub(r"[^A-Za-z0-9_.@=%-]+", "-", name).strip("-.") or "topology"
 

@@ -1,4 +1,4 @@
-"""Demand: how much each rank of a job sends to each other one. Optical fabrics are wired for it.
+"""Demand: how much each rank of a job sends to each other rank. Optical fabrics are wired for it.
 
 A demand is written as a pattern or as the path of a file. Only proportions matter; in the patterns, each rank
 contributes one byte to each collective.
@@ -35,7 +35,7 @@ from syntony.base.files.strict_json import FileError, parse, shown
 from syntony.base.files.text_file import read_text
 from syntony.topologies.topology import Permutation, TopologyError
 
-_MOST_PAIRS = 1_000_000  # of all_to_alls, so that a mistyped size is refused before it fills the memory
+_MOST_PAIRS = 1_000_000  # of all_to_alls; refuses a mistyped size before it fills the memory
 _AXES = re.compile(r"(dp|tp|pp|ep)[1-9][0-9]{0,5}(x(dp|tp|pp|ep)[1-9][0-9]{0,5})*")
 
 

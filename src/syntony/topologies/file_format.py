@@ -162,7 +162,7 @@ def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | No
 
 
 def _links(fields: LinkFields, numbers: Mapping[str, int]) -> Iterator[Link]:
-    """One link from `src` to `dst`, or both of the cable `between` two nodes; they are numbered later."""
+    """One link from `src` to `dst`, or the two links of a cable `between` two nodes; ids are assigned later."""
     if fields.has("between"):
         one, other = fields.ends("between", numbers)
         ways = [(one, other), (other, one)]
@@ -193,7 +193,7 @@ class LinkFields(Fields):
         return TopologyError(f"{self._where}: {self._path} {what}")
 
     def null(self, key: str) -> bool:
-        """Whether null stands at the key, which is then taken."""
+        """Whether the key holds null; if so, the key is consumed."""
         return self._rest.get(key, ...) is None and self.take(key) is None
 
     def choices(self, key: str, choices: tuple[_Choice, ...]) -> list[_Choice]:
@@ -224,7 +224,7 @@ class LinkFields(Fields):
             raise self.wrong(key, 'it must be seconds, such as 1e-6 or "1us"') from None
 
     def end(self, key: str, numbers: Mapping[str, int]) -> int:
-        """A node, by its number or its name."""
+        """A node, by its number or name."""
         if not isinstance(self._rest.get(key), str):
             return self.whole(key)
         return self._node(key, self.take(key), numbers, None)

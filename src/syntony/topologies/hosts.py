@@ -22,7 +22,7 @@ from syntony.topologies.topology import Topology, TopologyError
 
 @dataclass(frozen=True)
 class Host:
-    """One host: node ids in ascending order. `nodes` are all of them: ranks, NICs, and the switches in its box."""
+    """One host: node ids in ascending order. `nodes` are all of them: ranks, NICs, and the switches in the box."""
 
     ranks: tuple[int, ...]
     nics: tuple[int, ...]

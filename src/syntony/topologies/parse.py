@@ -37,7 +37,7 @@ from syntony.topologies.topology import Topology, TopologyError
 
 
 def parse(name: str) -> Topology:
-    """The topology that `name` names; raises `TopologyError` that says what is wrong with the name."""
+    """The topology called `name`. Raises `TopologyError` that says what is wrong with the name."""
     name = name.strip()
     if name in ("file", "file:"):
         raise TopologyError("file: needs a path, such as file:cluster.json")
@@ -49,7 +49,7 @@ def parse(name: str) -> Topology:
 
 
 def _damage(name: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """The name without its `,without=..` and `,slowed=..`, and those as key, '=', text."""
+    """Splits the name into the part without damage and its `without=..` and `slowed=..`, as (key, '=', text)."""
     arguments = name.split(",")
     broken = [argument.strip().partition("=") for argument in arguments if _DAMAGE.match(argument)]
     return ",".join(argument for argument in arguments if not _DAMAGE.match(argument)), broken

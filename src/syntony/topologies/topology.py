@@ -133,7 +133,7 @@ class Topology:
         return {pair: tuple(links) for pair, links in pairs.items()}
 
     def links_between(self, src: int, dst: int) -> tuple[Link, ...]:
-        """All parallel links from `src` to `dst`, by id; empty where there is none."""
+        """All parallel links from `src` to `dst`, by id; empty if there is none."""
         return self._between.get((src, dst), ())
 
     def reversed(self) -> Topology:
@@ -144,7 +144,7 @@ class Topology:
 
     @cached_property
     def speeds(self) -> npt.NDArray[np.int64]:
-        """Per link a number for its alpha and bandwidth, equal for equal links; numbered as they occur, from 0."""
+        """Per link, the number of its pair of alpha and bandwidth; pairs are numbered from 0 in order of occurrence."""
         numbers: dict[tuple[float, Fraction], int] = {}
         # Hashing a Fraction is slow, and most links share one object, so objects are looked up by address first.
         met: dict[tuple[float, int], int] = {}
@@ -165,7 +165,7 @@ class Topology:
         return sources, np.fromiter((link.dst for link in self.links), dtype=np.int64, count=count)
 
     def link_permutation(self, generator: Permutation) -> Permutation:
-        """The permutation of links under `generator`; raises `TopologyError` if that is no automorphism.
+        """The permutation of links under `generator`; raises `TopologyError` if `generator` is not an automorphism.
 
         Identical parallel links keep their order, so the map is compatible with composition of automorphisms.
         """
@@ -201,9 +201,9 @@ class Topology:
         return html_of(self)
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """As a graph of networkx. Nodes are called by their names and have `id`, `kind`, and where they are not the
-        default `multicast`, `reduces`, `place` and `aggregator`; edges have `id`, `alpha` (s) and `bandwidth` (bytes/s,
-        a Fraction). `from_networkx` undoes it, but for the generators, which an edited graph may no longer have."""
+        """This topology as a networkx graph. Nodes are their names and have the attributes `id`, `kind`, and, if not
+        the default, `multicast`, `reduces`, `place` and `aggregator`; edges have `id`, `alpha` (s) and `bandwidth`
+        (bytes/s, a Fraction). `from_networkx` is the inverse except for generators: an edit may have broken them."""
         import networkx
 
         graph = networkx.MultiDiGraph(name=self.name, **({"about": self.about} if self.about else {}))
@@ -224,11 +224,11 @@ class Topology:
 
     @staticmethod
     def from_networkx(graph: networkx.Graph, name: str = "") -> Topology:
-        """The network of any graph of networkx, directed (an edge is a link) or not (an edge is a cable).
+        """The network of any networkx graph: directed (an edge is a link) or undirected (an edge is a cable).
 
-        Nodes without a `kind` are ranks; edges without `bandwidth` and `alpha` have those of abstract families, 1e9
-        bytes/s and 1 us. Both may have units, as in files: "25GB/s", "700ns". Nodes and edges with an `id` come in the
-        order of these, others as the graph has them, but ranks first.
+        Nodes without a `kind` are ranks; edges without `bandwidth` and `alpha` get those of abstract families, 1e9
+        bytes/s and 1 us. Both may have units, as in files: "25GB/s", "700ns". Nodes and edges with an `id` are ordered
+        by it; the rest keep the graph's order, with ranks first.
 
         name    default: the graph's own
 
@@ -300,7 +300,7 @@ class Topology:
 
 
 def _in_order(entries: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """By their `id`, where all have one of their own."""
+    """Sorted by `id` if all entries have one and all differ."""
     ids = [data.get("id") for data, _ in entries]
     if all(isinstance(one, int) for one in ids) and len(set(ids)) == len(ids):
         return sorted(entries, key=lambda entry: int(entry[0]["id"]))
@@ -308,7 +308,7 @@ def _in_order(entries: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str,
 
 
 def _node_of(number: int, node: object, data: dict[str, Any]) -> Node:
-    """Node `number` of a topology, of a graph's node and its attributes."""
+    """Node `number` of a topology, from a graph's node and its attributes."""
     kind, aggregator, place = data.get("kind", "rank"), data.get("aggregator"), data.get("place")
     if kind not in NODE_KINDS:
         raise TopologyError(f"node {node!r} has kind {kind!r}; a node is one of {', '.join(NODE_KINDS)}")
@@ -322,7 +322,7 @@ def _node_of(number: int, node: object, data: dict[str, Any]) -> Node:
 def _quantity(
     where: str, data: dict[str, Any], key: str, default: float | Fraction, read: Callable[[str], float | Fraction]
 ) -> float | Fraction:
-    """A number of an edge, or text with a unit."""
+    """An edge attribute: a number, or text with a unit."""
     value = data.get(key, default)
     try:
         return read(value) if isinstance(value, str) else Fraction(value)
@@ -331,7 +331,7 @@ def _quantity(
 
 
 def _abilities(node: Node) -> tuple[object, ...]:
-    """What an automorphism preserves of a node."""
+    """What an automorphism preserves about a node."""
     return node.kind, node.multicast, node.reduces, node.aggregator
 
 
@@ -378,7 +378,7 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
 
 def _check_links(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> None:
     count = len(nodes)
-    sound: set[int] = set()  # bandwidths checked before, by address, because most links share one object
+    sound: set[int] = set()  # bandwidths already checked, by object address, because most links share one object
     for position, link in enumerate(links):
         if link.id != position:
             raise TopologyError(f"link {position} carries id {link.id}; ids are positions, so it must be {position}")

@@ -31,8 +31,8 @@ Integers = NDArray[np.signedinteger]
 class Degraded:
     """The damaged topology, and the new numbers of its nodes and links.
 
-    node_at  per node of the intact topology its new number; -1: lost
-    link_at  per link of the intact topology its new number; -1: lost
+    node_at  by node of the intact topology: its new number; -1: lost
+    link_at  by link of the intact topology: its new number; -1: lost
     """
 
     topology: Topology
@@ -41,9 +41,9 @@ class Degraded:
 
 
 def degraded(topology: Topology, without: Sequence[str] = (), slowed: Sequence[str] = ()) -> Degraded:
-    """The topology without some nodes and links, and with some slower ones; see the top of the file.
+    """The topology without some nodes and links, and with some slower ones; see the module docstring.
 
-    Its name is one that `parse` reads. Raises TopologyError if there is no such node or link, or no rank is left.
+    `parse` reads the resulting name. Raises TopologyError if there is no such node or link, or no rank is left.
     """
     lost_nodes: set[int] = set()
     lost_links: set[int] = set()

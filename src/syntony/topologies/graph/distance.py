@@ -20,8 +20,8 @@ import numpy.typing as npt
 from syntony.topologies.graph.symmetry import orbits
 from syntony.topologies.topology import Topology
 
-_SINGLE_SEARCHES = 16  # sources that are searched from one by one
-_BLOCK = 1024  # sources that are searched from at once
+_SINGLE_SEARCHES = 16  # sources searched one by one
+_BLOCK = 1024  # sources searched together
 
 
 def diameter(topology: Topology) -> int | None:
@@ -40,7 +40,7 @@ def cut_off(topology: Topology) -> tuple[int, int] | None:
     for destination, distance in enumerate(_distances(topology, 0, hops)[: topology.ranks]):
         if distance is None:
             return 0, destination
-    # Rank 0 reaches all ranks, so every rank that reaches rank 0 does, too.
+    # Rank 0 reaches all ranks, so every rank that reaches rank 0 reaches all ranks.
     for source, distance in enumerate(_distances(topology, 0, hops, backwards=True)[: topology.ranks]):
         if distance is None:
             return source, 0

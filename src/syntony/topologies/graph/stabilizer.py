@@ -1,7 +1,7 @@
 """The automorphisms that fix a marked node, or the marked link between two nodes: its stabilizer.
 
-Elements of the stabilizer are made of random elements of the group: a random element maps the mark to some point of its
-orbit, and a known element maps that point back (Schreier's lemma; random elements by product replacement, Celler et
+Elements of the stabilizer are built from random elements of the group: a random element maps the mark to some point of
+its orbit, and a known element maps that point back (Schreier's lemma; random elements by product replacement, Celler et
 al. 1995):
 
         mark ──random element──▶ point of its orbit ──known element──▶ mark
@@ -22,7 +22,7 @@ from syntony.topologies.topology import Permutation
 MOST_ENTRIES = 20_000_000
 """Points of the mark's orbit times nodes; above this, only generators that fix the mark themselves are kept."""
 IN_VAIN = 10
-"""After so many random elements that join no orbits, the search ends."""
+"""The search ends after this many random elements in a row that join no orbits."""
 
 Integers = NDArray[np.signedinteger]
 Mark = tuple[int, ...]
@@ -30,7 +30,7 @@ Mark = tuple[int, ...]
 
 
 def stabilizer(size: int, generators: Sequence[Permutation], mark: Mark, directed: bool = False) -> list[Permutation]:
-    """Generators of the subgroup of `generators`' group that fixes the mark, or of a part of it; see the top."""
+    """Generators of the subgroup that fixes the mark, or of a part of that subgroup; see the module docstring."""
 
     def moved(place: Mark, way: Integers) -> Mark:
         image = tuple(way[list(place)].tolist())

@@ -11,9 +11,9 @@ from syntony.topologies.topology import Link, Node, NodeKind, Permutation, Topol
 Place = tuple[float, float]
 
 ABSTRACT_BANDWIDTH = Fraction(10**9)
-"""Bytes/s of a link in families of no particular hardware."""
+"""Bytes/s of a link in families that do not model particular hardware."""
 ABSTRACT_ALPHA = 1e-6
-"""Seconds of latency of a link in families of no particular hardware."""
+"""Seconds of latency of a link in families that do not model particular hardware."""
 
 # A mistyped size is refused within a second, before it fills the memory.
 _MOST_NODES = 100_000
@@ -86,6 +86,6 @@ def spread(left: float, right: float, count: int, pitch: float = 0.0) -> list[fl
 
 
 def require(holds: bool, sentence: str) -> None:
-    """Raises TopologyError with the sentence unless the condition `holds`."""
+    """Raises TopologyError with the sentence unless `holds` is true."""
     if not holds:
         raise TopologyError(sentence)

@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-_SMALL = 4  # times the smallest size: from messages so small, the latency is read
+_SMALL = 4  # the latency is taken from messages of up to this many times the smallest size
 _FAR = 16  # slopes are taken between sizes within this factor below the largest
 
 
@@ -34,7 +34,7 @@ class Line:
 def fit(times: Mapping[int, Sequence[float]]) -> Line:
     """The line through `times`: bytes -> seconds of each repetition. At least two sizes, each with a repetition.
 
-    Where time does not grow with size (a clock too coarse), the largest message's own rate is the bandwidth.
+    If time does not grow with size (a clock too coarse), the bandwidth is the largest message's own rate.
     """
     sizes = np.asarray(sorted(times), float)
     if len(sizes) < 2:

@@ -3,7 +3,7 @@
 The peers of a pair are the pairs whose ranks are equally near each other (the same depth in the tree of locality.py),
 so they should be equally fast. A pair that is slower than their median by more than the tolerance is a finding. If most
 pairs of one rank are slow, or its total bandwidth is low, the rank is named instead of each pair (MegaScale, Jiang et
-al., NSDI'24, and IBM's Vela have such checks before a job, with traffic of their own).
+al., NSDI'24, and IBM's Vela have similar checks before a job, with traffic of their own).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from syntony.topologies.probed.locality import Cluster
 from syntony.topologies.probed.measurements import Measurements
 
 TOLERANCE = 0.75
-"""A bandwidth below this part of the median of its peers is slow."""
+"""A bandwidth below this fraction of its peers' median is slow."""
 
-_LATE = 4.0  # a latency above this many times its peers' median is late,
-_LEAST_DELAY = 100e-6  # if it is also so many seconds above it: smaller differences are noise of the scheduler
-_FEWEST_PEERS = 3  # among fewer, it cannot be decided which of them is slow
+_LATE = 4.0  # a latency above this multiple of its peers' median is late,
+_LEAST_DELAY = 100e-6  # if it also exceeds the median by this many seconds: smaller differences are scheduler noise
+_FEWEST_PEERS = 3  # with fewer peers, it cannot be decided which of them is slow
 
 Pair = tuple[int, int]
 

@@ -6,7 +6,7 @@
              /  |  \\    bandwidth: what a part              \\    /     bandwidth: of each pair alone
          part part part  moves at once                       part
 
-Which of the two it is shows when a part sends to several others at once: if each message is as fast as when sent alone,
+A part that sends to several others at once shows which of the two it is: if each message is as fast as when sent alone,
 every pair of parts has a link of its own; if not, they share. (Blink, Wang et al., MLSys'20, asks the driver instead;
 a network has none.) Two parts get a direct link. A cluster of direct links inside a larger one is connected to it
 through a NIC.
@@ -24,7 +24,7 @@ from syntony.topologies.probed.measurements import Measurements
 from syntony.topologies.topology import Link, Node, NodeKind, Topology
 
 OWN_WIRES = 0.8
-"""Parts have links of their own if messages at once reach this share of the sum of their rates alone."""
+"""Parts have links of their own if simultaneous messages reach this share of the sum of their rates alone."""
 
 
 def explain(measurements: Measurements, root: Cluster, name: str = "probed") -> Topology:

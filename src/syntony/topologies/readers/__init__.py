@@ -1,7 +1,7 @@
 """The table of all formats in which a topology can be read from a file: ours, and other tools' descriptions of hosts.
 
 To add one: a file here with a function from the file's bytes to the Topology, and its line in the table. A file is
-recognized by its beginning, not by its name. A folder is the root of a Linux machine, with `sys` in it.
+recognized by its beginning, not by its name. A folder is the root of a Linux machine and contains `sys`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.topologies.file_format import from_json
 from syntony.topologies.readers import graphml, linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json, toml_text
 from syntony.topologies.topology import Topology, TopologyError
 
-_HEAD = 1 << 16  # bytes that a format is recognized by
+_HEAD = 1 << 16  # leading bytes from which a format is recognized
 _MEBI = 1 << 20
 
 
@@ -86,8 +86,7 @@ FORMATS: dict[str, Format] = {
 def read(path: str | Path, form: str | None = None) -> Topology:
     """The topology of a file in any of the formats, or of a machine's folder.
 
-    `form` names a format of the table if the file shall not be recognized. Raises UserError that names the file and the
-    line or field.
+    `form` names a format of the table, to skip recognition. Raises UserError that names the file and the line or field.
     """
     if form is not None and form not in FORMATS:
         raise TopologyError(unknown("format", form, FORMATS))

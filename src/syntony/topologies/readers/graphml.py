@@ -2,8 +2,8 @@
 
     <node id="a"/>  <edge source="a" target="b"><data key="d0">25GB/s</data></edge>
 
-Attributes are those of `Topology.from_networkx`: of nodes `kind`, `multicast` and `reduces`, of edges `bandwidth` and
-`alpha`; others are let be. The network is called after its graph, or else after its file.
+Attributes are those of `Topology.from_networkx`: `kind`, `multicast` and `reduces` of nodes, `bandwidth` and `alpha` of
+edges; others are ignored. The network is named after its graph, or else after its file.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class _Reader:
         folders = entries(self._root / "sys/devices/system/node", r"node[0-9]{1,4}")
         numbers = [int(folder.name.removeprefix("node")) for folder in folders]
         for number, folder in zip(numbers, folders, strict=True):
-            if read(folder / "cpulist") != "":  # memory without processors, such as that of a GPU, is a NUMA node, too
+            if read(folder / "cpulist") != "":  # memory without processors, such as a GPU's, is a NUMA node too
                 self._cpus[number] = self._assembly.cpu(f"cpu{number}", interconnect)
         if not self._cpus:
             self._cpus[0] = self._assembly.cpu("cpu0", interconnect)

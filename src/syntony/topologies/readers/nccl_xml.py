@@ -17,10 +17,10 @@
     </system>
 
 The format is the one that NCCL 2.30's src/graph/xml.cc and topo.cc accept (RCCL's adds `<xgmi>` and `gcn`), with the
-same meaning: the ranks are the GPUs with a rank, if any has one; network devices are those with a `dev`, if any has
-one; a link to a GPU that is not in the file is left out (a container sees only its own GPUs); all NVSwitches are one
-node; a width of 0 means 16 lanes. A file written by hand may have neither `<gpu>` nor `<nic>`: then PCI classes 03 and
-12 are GPUs, and class 02 are NICs.
+same meaning: if any GPU has a rank, the ranks are the GPUs with one; if any network device has a `dev`, only those with
+one count; a link to a GPU that is not in the file is dropped (a container sees only its own GPUs); all NVSwitches are
+one node; a width of 0 means 16 lanes. A file written by hand may have neither `<gpu>` nor `<nic>`: then PCI classes 03
+and 12 are GPUs, and class 02 are NICs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from syntony.topologies.topology import Topology
 _VERSIONS = (1, 2)  # NCCL's, RCCL's
 _BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 _MEGABIT = Fraction(10**6, 8)  # bytes/s
-_NET_UNTOLD = 10_000  # Mbit/s, where a NIC says 0 or -1
+_NET_UNTOLD = 10_000  # Mbit/s, if a NIC reports 0 or -1
 _LOCAL = Fraction(5000 * hardware.GIGA)  # NCCL's rate within one device
 
 _BusId = tuple[int, int, int, int]

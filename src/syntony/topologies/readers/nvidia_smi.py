@@ -39,9 +39,9 @@ from syntony.topologies.readers.parts import Part
 from syntony.topologies.topology import Topology, TopologyError
 
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
-_OLD_WORDS = {"SOC": "SYS", "PSB": "PIX"}  # drivers before 384 say socket, and internal switch of a board
+_OLD_WORDS = {"SOC": "SYS", "PSB": "PIX"}  # drivers before 384: socket, and internal switch of a board
 _UNTOLD = 70
-_MOST = 256  # devices; hosts of today have about fifty
+_MOST = 256  # devices; today's hosts have about fifty
 _PATIENCE = 20.0  # seconds; starting the driver takes several
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[0-9;]*m")  # colours; and what remains of them in copied text
@@ -156,7 +156,7 @@ def nvlink_bonds(assembly: Assembly, matrix: Matrix, gpus: dict[int, Part], capa
 
 
 def capabilities(matrix: Matrix) -> dict[int, int]:
-    """The compute capability of every GPU, by position: by its model, or the lowest one that has so many NVLinks."""
+    """The compute capability of every GPU, by position: from its model, or the lowest with that many NVLinks."""
     found: dict[int, int] = {}
     for position, device in enumerate(matrix.devices):
         number = _GPU.fullmatch(device)

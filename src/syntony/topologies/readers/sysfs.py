@@ -11,7 +11,7 @@ _LONGEST_RANGE = 1 << 20
 
 
 def read(path: Path) -> str | None:
-    """The text of a file, without white space around it."""
+    """The stripped text of a file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError):

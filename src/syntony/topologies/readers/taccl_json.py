@@ -8,12 +8,12 @@ r"""TACCL's topology profile (microsoft/taccl, INPUT_GUIDE.md): one kind of box 
     "node_invbws_list", "invbws"           alpha + beta again, truncated to whole numbers
     "remote_alpha", "remote_beta"          the same between boxes, through one NIC; "remote_invbw" is their sum
 
-The file contains neither the number of boxes (TACCL's sketch has it) nor the bytes that its betas are for, nor its unit
-of time, which is a different multiple of a microsecond in each profile that TACCL ships. So three more keys are read:
+The file contains neither the number of boxes (TACCL's sketch has it) nor the message size of its betas nor its unit of
+time, which is a different multiple of a microsecond in each profile that TACCL ships. So three more keys are read:
 
     "nnodes"         boxes; default 1
     "chunk_bytes"    default: what the name ends with (`NDv2_32KB`), else 1 MiB
-    "microseconds"   in one unit of time of the file; default 1
+    "microseconds"   in one time unit of the file; default 1
 
     gpu ──▶ gpu        inside: links, or two cables to the switch with half the alpha each
      ╲
@@ -137,7 +137,7 @@ class _Profile:
         return nics
 
     def _inside(self) -> tuple[list[tuple[int, int, Fraction]], Fraction | None]:
-        """Links of a box between GPUs, and the rate of a GPU's cable to the switch, where there is one."""
+        """Links of a box between GPUs, and the rate of a GPU's cable to the switch, if there is one."""
         matrices = [key for key in ("links", "betas", "invbws") if key in self._data]
         if matrices:
             for key in ("node_betas_list", "node_invbws_list"):

@@ -20,7 +20,7 @@
     between = [["rank0", "nic0"]]     pairs; `one_way = true` makes links from the first to the second of each
     ..
 
-Errors name the line of the group that they are about. That every rank can reach every other is checked, too.
+Errors name the line of the group at fault. The reader also checks that every rank can reach every other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_NODES = 100_000
 
 
 def recognizes(head: str) -> bool:
-    """Whether a text begins as such a file does."""
+    """Whether a text begins like such a file."""
     return _BEGINS.match(head) is not None
 
 
@@ -166,7 +166,7 @@ def _number(fields: LinkFields, key: str, name: str, numbers: Mapping[str, int])
 
 
 def _require_reachable(topology: Topology, where: str) -> None:
-    """From and to rank 0, all other ranks: so each reaches each."""
+    """Checks that rank 0 reaches all other ranks and they reach it, so that each reaches each."""
     for forwards in (True, False):
         out: dict[int, list[int]] = {}
         for link in topology.links:
