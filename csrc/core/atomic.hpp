@@ -1,5 +1,5 @@
-// What ranks and threads share without a lock. tests/csrc/model has a header of the same name: over that one, the same
-// sources run on a machine of weak memory order, which goes through all that it may do to them.
+// Lock-free data shared by ranks and threads. tests/csrc/model has a header of the same name that runs the same sources
+// on a simulated weakly ordered memory and explores every behaviour that memory allows.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@ using Atomic = std::atomic<T>;
 
 inline void fence(std::memory_order order) { std::atomic_thread_fence(order); }
 
-/// Plain data beside an Atomic that publishes it: nobody reads it while another writes.
+/// Plain data guarded by an Atomic that publishes it: never read while another thread writes it.
 template <typename T>
 using Published = T;
 
-/// Bytes that may be overwritten while they are read. Whether those that come out belong together, a version beside
-/// them tells (a sequence lock). Zeros at first, wherever zeroed memory is used as one.
+/// Bytes that may be overwritten while they are being read. The reader checks a version stored beside them to tell
+/// whether what it read is consistent (a sequence lock). Zeroed memory is a valid initial state.
 template <std::size_t kBytes>
 class RacingBytes {
  public:

@@ -1,5 +1,5 @@
-// A collective as its caller asks for it: the one value that travels from a front door (Python, torch) into the
-// operation that runs it (core/group/group.hpp).
+// A collective as its caller requests it: the one value passed from a front end (Python, torch) to the operation that
+// runs it (core/group/group.hpp).
 #pragma once
 
 #include <algorithm>
@@ -27,21 +27,21 @@ struct Scaling {
 };
 
 struct CallOptions {
-  std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
+  std::string algorithm = "auto";          // a builder's name or the name of a loaded Program
   std::chrono::milliseconds timeout{0};    // 0: the group's default
-  bool async = false;                      // false: completed (or failed) when the call returns
-  std::optional<Priority> priority;        // none: the group's, or else usual_priority(collective)
-  std::size_t partition = 0;               // bytes of a part (Communicator::run); 0: as a whole
-  std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
+  bool async = false;                      // false: the call returns when the operation has completed or failed
+  std::optional<Priority> priority;        // none: the group's, else usual_priority(collective)
+  std::size_t partition = 0;               // bytes per part (Communicator::run); 0: not partitioned
+  std::shared_ptr<const void> keep_alive;  // the buffers' owner, held until the operation is done
 };
 
-/// Infinity, as timeouts are added to moments that are counted in nanoseconds: thirty years.
+/// Caps timeouts (at about thirty years) so that adding one to a time in nanoseconds cannot overflow.
 inline constexpr std::chrono::milliseconds kLongestTimeout{1'000'000'000'000};
 [[nodiscard]] inline std::chrono::steady_clock::time_point after(std::chrono::milliseconds timeout) {
   return std::chrono::steady_clock::now() + std::min(timeout, kLongestTimeout);
 }
 
-/// From when to when an operation may last.
+/// When an operation was created and when it must be done.
 struct Lifetime {
   std::chrono::steady_clock::time_point created;
   std::chrono::steady_clock::time_point deadline;
@@ -52,24 +52,25 @@ struct Call {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
   std::uint32_t root = 0;
-  /// Indexed as collective.hpp says (all_to_all: only those with this rank as source or destination need memory).
+  /// Indexed as described in collective.hpp. For all_to_all, only blocks with this rank as source or destination need
+  /// memory.
   std::vector<Block> blocks{};
-  bool even = true;  // all blocks are equally large on all ranks
+  bool even = true;  // all blocks have the same size on all ranks
   Scaling scaling{};
   CallOptions options{};
 
   [[nodiscard]] std::size_t element_bytes() const { return size_of(dtype); }
-  /// Each pair of ranks knows its sizes, and nobody all of them.
+  /// Each pair of ranks knows the sizes it exchanges, but no rank knows all sizes.
   [[nodiscard]] bool own_sizes_only() const { return collective == Collective::all_to_all && !even; }
   /// Elements of the largest block.
   [[nodiscard]] std::size_t longest() const;
-  /// Elements of the whole operation, on which ranks agree; 0 where they know only their own.
+  /// Elements of the whole operation, equal on all ranks; 0 if each rank knows only its own sizes.
   [[nodiscard]] std::size_t elements(std::uint32_t ranks) const;
-  /// By which algorithms are chosen: bytes of the whole operation, 0 where ranks do not know them alike.
+  /// Bytes of the whole operation, by which the algorithm is chosen; 0 if the ranks may not know the same number.
   [[nodiscard]] std::size_t known_bytes(std::uint32_t ranks) const {
     return even ? elements(ranks) * element_bytes() : 0;
   }
-  /// Throws Error(invalid) for what a group of so many ranks cannot do, whatever runs it.
+  /// Throws Error(invalid) if a group of `ranks` ranks cannot run this call with any algorithm.
   void validate(std::uint32_t ranks) const;
 };
 

@@ -3,7 +3,7 @@
 namespace syntony {
 namespace {
 
-// Word by word: every operation computes it, also those of a microsecond.
+// One word at a time: every operation computes this hash, including those that take a microsecond.
 void mix(std::uint64_t& hash, std::uint64_t value) {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;  // 2^64 over the golden ratio
   hash = (hash ^ value) * kOdd;

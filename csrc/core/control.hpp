@@ -1,7 +1,7 @@
-// The control plane: what ranks tell each other beside the data, so that a failure has a name.
+// The control plane: what ranks tell each other apart from the data, so that failures can be explained.
 //
-// It reaches every member of a group, whatever the Program's neighbours: ShmBoard (shm_segment.hpp) covers the ranks of
-// this host, TcpControl (tcp_control.hpp) the others. Never on the fast path: announce() is a few stores (shared
+// It reaches every member of a group, not only the Program's neighbours: ShmBoard (shm_segment.hpp) covers the ranks on
+// this host, TcpControl (tcp_control.hpp) the others. It is never on the fast path: announce() is a few stores (shared
 // memory) or nothing (TCP answers when asked), and the rest happens only once an operation is late or wrong.
 #pragma once
 
@@ -21,14 +21,14 @@
 
 namespace syntony {
 
-/// What a rank says about an operation it started. Plain data: it lies in shared memory and travels in control
-/// messages.
+/// What a rank says about an operation it started. Plain data: stored in shared memory and sent in control messages.
 struct Descriptor {
-  std::uint64_t sequence = 0;     // 1, 2, .. of its priority in the group; 0 means none yet
-  std::uint64_t ordinal = 0;      // 1, 2, .. of all whose class the collective decided; 0: the caller chose a priority
-  std::uint64_t fingerprint = 0;  // hash of all that ranks must agree on (below)
+  std::uint64_t sequence = 0;  // counted from 1 per priority in the group; 0: none yet
+  std::uint64_t ordinal =
+      0;  // counted from 1 over operations whose priority the collective decided; 0: the caller chose it
+  std::uint64_t fingerprint = 0;  // hash of everything ranks must agree on (below)
   std::uint64_t elements = 0;     // of the whole operation; 0 where ranks know only their own (uneven all_to_all)
-  std::uint64_t counts = 0;       // counts_of(..) where `elements` does not say them all: uneven parts, partitions
+  std::uint64_t counts = 0;       // counts_of(..) if `elements` does not determine them (uneven parts, partitions)
   std::uint64_t program = 0;      // Program::hash()
   std::uint32_t root = 0;
   Collective collective = Collective::all_reduce;
@@ -36,13 +36,13 @@ struct Descriptor {
   ReduceOp op = ReduceOp::sum;
   std::uint8_t barrier = 0;
   Priority priority = Priority::normal;
-  std::uint8_t average = 0;              // 1: of a sum, divided by the number of ranks
-  std::array<std::uint8_t, 6> unused{};  // named, so that no chance bytes travel
+  std::uint8_t average = 0;              // 1: a sum divided by the number of ranks
+  std::array<std::uint8_t, 6> unused{};  // explicit padding, so that no uninitialized bytes are sent
 };
 static_assert(sizeof(Descriptor) == 64);
 
-/// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" where the caller chose the priority, whose
-/// number it then is.
+/// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" if the caller chose the priority. The number
+/// then counts within that priority.
 [[nodiscard]] std::string describe(const Descriptor& descriptor);
 /// "count 1024 against 2048 and dtype float32 against float64": what differs, for a mismatch.
 [[nodiscard]] std::string difference(const Descriptor& mine, const Descriptor& theirs);
@@ -56,12 +56,12 @@ struct PeerStatus {
   // By priority:
   std::array<Descriptor, kPriorities> started;         // the last operation it entered, as far as known here
   std::array<std::uint64_t, kPriorities> completed{};  // sequence of the last operation it completed
-  bool known = false;                                  // false: nothing heard yet (TCP before an answer)
+  bool known = false;                                  // false: nothing received yet (TCP before an answer)
 };
 
-/// Posted messages (ControlPlane::post) are numbered by regrouping (1, 2, ..) and round; a message gives way two
-/// regroupings or eight rounds later. Nobody misses one: a regrouping begins with a round of all, and a round ends when
-/// all have posted.
+/// Posted messages (ControlPlane::post) are numbered by regrouping (1, 2, ..) and round. A message is overwritten two
+/// regroupings or eight rounds later. No rank can miss one, because a regrouping begins with a round of all ranks and a
+/// round ends when all have posted.
 inline constexpr std::size_t kPostSlots = 16;
 inline constexpr std::size_t kLongestPost = 8000;
 [[nodiscard]] constexpr std::uint64_t post_number(std::uint32_t regrouping, std::uint32_t round) {
@@ -76,8 +76,8 @@ void check_post(std::string_view message);
 /// Why a group ended, as told by one rank to all.
 struct Abort {
   Error::Kind kind = Error::Kind::aborted;
-  std::vector<int> ranks;  // the guilty
-  std::string sentence;    // complete, names ranks and operation
+  std::vector<int> ranks;  // the ranks at fault
+  std::string sentence;    // complete; names the ranks and the operation
 };
 
 class ControlPlane {
@@ -87,31 +87,31 @@ class ControlPlane {
   [[nodiscard]] virtual std::span<const std::uint32_t> peers() const = 0;
   virtual void announce(const Descriptor& started) = 0;
   virtual void complete(Priority priority, std::uint64_t sequence) = 0;
-  /// Asks peers for fresh status where that takes a message. Called only when an operation is late.
+  /// Asks peers for their current status, if that takes a message. Called only when an operation is late.
   virtual void inquire() = 0;
   [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
-  /// The descriptor a peer announced for `sequence` of a priority, if still remembered.
+  /// The descriptor a peer announced for `sequence` of `priority`, if still remembered.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                             std::uint64_t sequence) const = 0;
-  /// The one it announced under an ordinal (not 0), whatever its priority.
+  /// The descriptor a peer announced under `ordinal` (not 0), whatever its priority.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const = 0;
-  /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives, and
-  /// where there is no more to say than PeerStatus does.
+  /// How a peer ended, as a phrase to follow its name: "lost its connection (Connection reset by peer)". Empty while it
+  /// lives, or if PeerStatus already says everything.
   [[nodiscard]] virtual std::string end_of(std::uint32_t /*peer*/) const { return {}; }
-  /// Grows whenever what is known of a peer changes, so that nobody needs to look through thousands again and again.
-  /// Empty where hearing takes looking.
+  /// A counter that grows whenever the status of any peer changes, so that callers need not poll thousands of peers.
+  /// Empty if changes can only be found by polling.
   [[nodiscard]] virtual std::optional<std::uint64_t> news() const { return std::nullopt; }
   /// Tells all peers that the group has failed. The first abort wins.
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;
-  /// Leaves a message that every peer can read under `number`, also after the group has failed: how ranks that have
-  /// nothing but this group meet again (core/group/regroup.hpp). The slot of a number keeps one message. Throws
-  /// Error(system) for more than kLongestPost bytes.
+  /// Posts a message that every peer can read under `number`, even after the group has failed. This lets ranks that
+  /// have nothing but this group meet again (core/group/regroup.hpp). Each slot keeps one message. Throws Error(system)
+  /// for more than kLongestPost bytes.
   virtual void post(std::uint64_t number, std::string_view message) = 0;
   [[nodiscard]] virtual std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const = 0;
-  /// Says goodbye: after this, this process's exit is no failure.
+  /// Says goodbye: from now on the exit of this process is not a failure.
   virtual void leave() = 0;
-  /// Reads what has come and notices deaths. Non-blocking.
+  /// Reads what has arrived and notices deaths. Non-blocking.
   virtual void progress() = 0;
   /// Readable when progress() has something to do (deaths included).
   [[nodiscard]] virtual std::span<const int> descriptors() const = 0;

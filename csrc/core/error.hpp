@@ -1,4 +1,4 @@
-// One exception for everything that can go wrong between ranks. Its sentence names the ranks and the operation.
+// The exception for everything that can go wrong between ranks. Its message names the ranks and the operation.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace syntony {
 class Error : public std::runtime_error {
  public:
   enum class Kind : std::uint8_t {
-    invalid,   // the caller's arguments; the group goes on
+    invalid,   // invalid arguments; the group stays usable
     mismatch,  // ranks disagree about the operation
-    timeout,   // a rank did not come, or did not move, in time
+    timeout,   // a rank did not arrive or made no progress in time
     dead,      // a rank's process is gone
     aborted,   // somebody called abort(), or the group failed earlier
     system,    // the operating system refused something
@@ -24,7 +24,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(sentence), kind_(kind), ranks_(std::move(ranks)) {}
 
   [[nodiscard]] Kind kind() const { return kind_; }
-  /// The guilty ranks, as far as known.
+  /// The ranks at fault, as far as known.
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
 
  private:

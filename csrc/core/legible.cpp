@@ -3,7 +3,7 @@
 namespace syntony {
 namespace {
 
-/// Bytes of the UTF-8 character at the front of `text`, 0 when there is none (RFC 3629).
+/// Length in bytes of the UTF-8 character at the front of `text`; 0 if it is invalid (RFC 3629).
 std::size_t character_at(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -13,7 +13,7 @@ std::size_t character_at(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong, a surrogate, or beyond the last character.
+  // Overlong encodings, surrogates, and code points beyond the last character.
   if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f)) return 0;
   if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) return 0;
   return length;

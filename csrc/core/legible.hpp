@@ -1,4 +1,4 @@
-// Text that came from others, fit to be shown to people.
+// Makes text received from others safe to display.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace syntony {
 
-/// Control characters, but for the end of a line, and what is no UTF-8 (a sentence may have been cut in the middle of a
-/// character) become '?'.
+/// Replaces control characters other than newline, and invalid UTF-8 (a message may have been cut within a character),
+/// by '?'.
 [[nodiscard]] std::string legible(std::string_view told);
 
 }  // namespace syntony

@@ -1,5 +1,5 @@
-// SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed hash of short messages. Who does not know
-// the key can neither compute it nor learn the key from it, so it proves who knows a secret without telling it.
+// SipHash-2-4 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed hash of short messages. Without the key
+// it can be neither computed nor used to learn the key, so it proves knowledge of a secret without revealing it.
 #pragma once
 
 #include <array>
@@ -34,7 +34,8 @@ using SipHash = std::array<std::uint64_t, 2>;
     std::uint64_t word = 0;
     const std::string_view part = message.substr(begin, 8);
     for (std::size_t i = 0; i < part.size(); ++i) word |= std::uint64_t{static_cast<unsigned char>(part[i])} << 8 * i;
-    if (part.size() < 8) word |= std::uint64_t{message.size() & 0xffU} << 56U;  // the last one says how long all was
+    if (part.size() < 8)
+      word |= std::uint64_t{message.size() & 0xffU} << 56U;  // the last word holds the message length
     v[3] ^= word;
     rounds(2);
     v[0] ^= word;
@@ -49,10 +50,10 @@ using SipHash = std::array<std::uint64_t, 2>;
   return hash;
 }
 
-/// A key made of a secret of any length, which should hold at least 128 bits that nobody can guess.
+/// Derives a key from a secret of any length, which should hold at least 128 bits of entropy.
 [[nodiscard]] constexpr SipKey sip_key_of(std::string_view secret) { return sip_hash({}, secret); }
 
-// The first test vector of the authors' reference implementation (vectors_sip128): key 00 .. 0f, nothing to hash.
+// The first test vector of the authors' reference implementation (vectors_sip128): key 00 .. 0f, empty message.
 static_assert(sip_hash({0x0706050403020100ULL, 0x0f0e0d0c0b0a0908ULL}, "") ==
               SipHash{0xe6a825ba047f81a3ULL, 0x930255c71472f66dULL});
 

@@ -1,33 +1,33 @@
 // One rank's half of a group at work: its operations in flight, in the agreed order, over its fabric.
 //
-// Admission: a group has a level for each priority (priority.hpp). At its level an operation gets a sequence
-// number, 1, 2, .. as they are launched, and operation q runs in the level's window q mod W, at most the W oldest
-// unfinished ones at a time. They queue for that; but one whose caller waits, in a group at rest, is admitted by its
-// caller on the spot. Every rank launches the operations of a priority in the same order, so the oldest unfinished
-// operation of each priority is admitted on every rank that has launched it, and its frames are the oldest in its
-// window's streams: a proven Program therefore finishes, then the next. Levels share no window, so nothing that one of
-// them does or waits for can hold another's frames back, and ranks may launch operations of different priorities in
-// different orders. (tests/csrc/test_admission.py model-checks this.)
+// Admission: a group has one level per priority (priority.hpp). Each level numbers its operations 1, 2, .. as they are
+// launched. Operation q runs in the level's window q mod W, and at most the W oldest unfinished ones run at a time; the
+// rest queue. If the group is idle and the caller waits, the caller admits its operation itself, immediately. Every
+// rank launches the operations of a priority in the same order, so the oldest unfinished operation of each priority is
+// admitted on every rank that has launched it, and its frames are the oldest in its window's streams: a verified
+// Program therefore finishes, then the next. Levels share no window, so nothing that one level does or waits for can
+// block another's frames, and ranks may launch operations of different priorities in different orders.
+// (tests/csrc/test_admission.py model-checks this.)
 //
-// Who goes first: levels share the owner of progress and the wire. The progress engine steps the more urgent ones
-// first, and says what share they leave to the others:
+// Who goes first: levels share the owner of progress and the wire. The progress engine steps more urgent levels first
+// and tells the others what share is left to them:
 //
-//      none     something urgent moves: no round of a shared collective, no frame that is not on its way already
-//      little   it has not moved for the group's breath: one round; one frame on each stream, one instruction of each
-//               lane at a time
+//     none     something urgent moves: no round of a shared collective, no new frame
+//     little   it has not moved for the group's breath: one round; one frame on each stream, one instruction of each
+//              lane at a time
 //
-// So they yield, they do not stop, as what is urgent may wait for a rank that waits for them. Who gets no share for
-// kLongestHold takes a little; who has not moved for kPatience in spite of a little share takes all, as its Program may
-// need more frames (proven for the streams' whole depth) to move at all. Of the low priority, all that a rank has on
-// its way is at most SYNTONY_CREDIT bytes: its slices are cut so that they fit (Wire::slot_bytes), so that a wire, and
-// the kernel's socket buffers before it, never hold more in front of others.
+// Less urgent levels thus slow down but do not stop, because the urgent operation may wait for a rank that waits for
+// them. A level with no share for kLongestHold takes a little. An operation that has not moved for kPatience in spite
+// of a little share takes all, because its Program may need more frames to move at all (it is verified for the streams'
+// whole depth). A rank has at most SYNTONY_CREDIT bytes of low-priority data in flight: slices are cut to fit
+// (Wire::slot_bytes), so that a wire and the kernel's socket buffers never hold more ahead of other traffic.
 //
-// Order among priorities: where the caller leaves the priority to the collective, ranks must launch in one order over
-// all priorities, as they always had to; operations carry their place in it (Descriptor::ordinal), so that an
-// all_to_all that meets an all_reduce is a disagreement with a name and not two ranks that wait in two levels.
+// Order among priorities: if the caller leaves the priority to the collective, ranks must launch in one order over all
+// priorities. Operations carry their place in that order (Descriptor::ordinal), so that an all_to_all that meets an
+// all_reduce is reported as a mismatch instead of two ranks waiting in two levels.
 //
-// Failure: the first trouble (a death, a disagreement, a deadline, an abort heard from a peer) ends the group on every
-// rank with one sentence. All operations in flight get it, and so does every later call.
+// Failure: the first failure (a death, a mismatch, a deadline, an abort from a peer) ends the group on every rank with
+// one message. All operations in flight and every later call report it.
 #pragma once
 
 #include <array>
@@ -70,28 +70,28 @@ class Group final : public Steppable {
   [[nodiscard]] const std::shared_ptr<ProgressEngine>& engine() const { return engine_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
-  /// Operations launched so far, messages not counted.
+  /// Operations launched so far, without messages.
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
 
-  /// Before the first operation.
+  /// Call before the first operation.
   void set_aggregation(AggregationWays ways) { ways_ = std::move(ways); }
 
   std::shared_ptr<Work> launch(StagedCall&& call);
-  /// launch(), and what can be done at once where that is little.
+  /// launch(), and small operations also run as far as they can immediately.
   std::shared_ptr<Work> start(StagedCall&& call);
   /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
   void run(StagedCall&& call);
-  /// The same in a group of one rank, where inputs are the result; done when it returns.
+  /// The same for a group of one rank, where the input is the result; done when it returns.
   std::shared_ptr<Work> run_alone(StagedCall&& call);
-  /// For the caller of a synchronous operation, who takes its memory along: an exception of a signal's handler ends the
-  /// group before it is passed on.
+  /// For a synchronous operation, whose caller's memory goes away when it returns: if a signal handler throws, the
+  /// group is ended before the exception is passed on.
   void wait(Work& work);
-  /// Several, one right behind the other; the Work is done when all are.
+  /// Launches several, one right behind the other; the Work is done when all are.
   std::shared_ptr<Work> launch(std::vector<StagedCall> parts);
   std::shared_ptr<Work> send(OutgoingMessage message);
   std::shared_ptr<Work> receive(PostedReceive receive);
-  /// One round of posted messages (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut
+  /// One round of posted messages (regroup.hpp), one at a time. Works in a failed group, but not in one that was shut
   /// down.
   void exchange(PostRound& round);
   void abort(const std::string& why);
@@ -112,15 +112,15 @@ class Group final : public Steppable {
 
  private:
   struct Operation;
-  /// The operations of one priority. `launched` is the callers', with the mutex; the rest the owner of progress's.
+  /// The operations of one priority. Callers use `launched`, under the mutex; the owner of progress uses the rest.
   struct Level {
     Priority priority = Priority::normal;
     std::uint64_t launched = 0;
     std::deque<std::unique_ptr<Operation>> queue;    // launched, not admitted
-    std::deque<std::unique_ptr<Operation>> running;  // admitted, by sequence; finished ones leave from the front
+    std::deque<std::unique_ptr<Operation>> running;  // admitted, by sequence; finished ones leave at the front
     std::uint64_t completed = 0;
     static constexpr std::size_t kRemembered = 16;
-    std::array<Descriptor, kRemembered> history;  // what we admitted, by sequence
+    std::array<Descriptor, kRemembered> history;  // what this rank admitted, by sequence
   };
   template <typename Queue, typename Item>
   std::shared_ptr<Work> enqueue(Queue& queue, Item item, Recorder::Facts facts);
@@ -161,7 +161,7 @@ class Group final : public Steppable {
   template <typename Is>
   [[nodiscard]] bool every_peer(const Is& is) const;
   [[nodiscard]] bool alone() const;
-  /// The most urgent that is not done, here or, with its status, at a peer.
+  /// The most urgent operation that is not done here or, given its status, at a peer.
   [[nodiscard]] const Operation* first_owed(std::optional<PeerStatus> to) const;
   [[nodiscard]] std::optional<std::uint64_t> news() const;
   void look_for_absent();
@@ -173,46 +173,46 @@ class Group final : public Steppable {
   std::shared_ptr<ProgressEngine> engine_;
   std::unique_ptr<Fabric> fabric_;
   std::string name_;
-  std::uint32_t windows_;  // of each priority
+  std::uint32_t windows_;  // per priority
   Work::Clock::duration breath_;
   std::shared_ptr<Recorder> recorder_;
 
-  mutable std::mutex mutex_;  // guards Level::launched and what callers and the owner of progress share: the next eight
+  mutable std::mutex mutex_;   // guards Level::launched and the next eight, shared by callers and the owner of progress
   std::uint64_t ordinal_ = 0;  // of the last operation whose priority the collective decided
   std::vector<std::unique_ptr<Operation>> submitted_;
   std::vector<OutgoingMessage> submitted_sends_;
   std::vector<PostedReceive> submitted_receives_;
-  std::deque<std::shared_ptr<Work>>
-      unfinished_;  // of operations and sends, for shutdown; done ones leave from the front
+  std::deque<std::shared_ptr<Work>> unfinished_;  // operations and sends, for shutdown; done ones leave at the front
   std::exception_ptr failure_;
   Abort abort_reason_;
   std::shared_ptr<Work> aborting_;  // done when the peers have been told
   std::atomic<bool> has_submissions_{false};
   std::atomic<std::size_t> in_flight_{0};
-  std::atomic<bool> unsent_{false};  // nothing is in flight, but what ended here is not all in the peers' hands
+  std::atomic<bool> unsent_{false};  // nothing is in flight, but not everything sent has been handed to the peers
   std::atomic<bool> abort_requested_{false};
   std::atomic<PostRound*> round_{nullptr};
   std::atomic<bool> closed_{false};
 
-  // The owner of progress only, from here.
+  // From here on, used by the owner of progress only.
   std::array<Level, kPriorities> levels_;
   AggregationWays ways_;
   std::array<std::unique_ptr<AggregationThread>, kPriorities> aggregation_;  // of levels that have used it
-  std::unique_ptr<Operation> spare_;  // of run() and start(), or with the mutex run_alone(): used again and again
+  std::unique_ptr<Operation> spare_;  // reused by run() and start(), or under the mutex by run_alone()
   PointToPoint messages_;
   std::size_t messages_in_flight_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> scratch_;  // by window, grown as needed
   std::vector<std::size_t> scratch_bytes_;
   std::uint64_t moves_ = 0;       // passes in which something moved
-  std::uint64_t moves_seen_ = 0;  // by look_for_late(), at stalled_since_
+  std::uint64_t moves_seen_ = 0;  // by look_for_late() at stalled_since_
   Work::Clock::time_point stalled_since_;
   Work::Clock::time_point last_inquiry_;
-  std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane shall explain
+  std::optional<Work::Clock::time_point>
+      puzzled_since_;  // since when a frame waits for an explanation by the control plane
   bool failed_ = false;
-  std::optional<std::uint64_t> seen_news_;      // of the planes, by all_there() ..
-  bool all_there_ = true;                       // .. which found this
-  std::optional<std::uint64_t> compared_news_;  // likewise by look_for_disagreement(), when so many operations
-  std::uint64_t compared_ = 0;                  // were admitted
+  std::optional<std::uint64_t> seen_news_;      // of the control planes, last seen by all_there() ..
+  bool all_there_ = true;                       // .. and its result then
+  std::optional<std::uint64_t> compared_news_;  // likewise for look_for_disagreement(), with the number of
+  std::uint64_t compared_ = 0;                  // operations admitted then
   std::uint64_t admitted_ = 0;
   std::future<void> record_left_;  // after a failure
 };

@@ -1,4 +1,4 @@
-// A collective on its way through a Group, and how far it gets in a step when more urgent ones leave it only a share.
+// A collective in flight in a Group, and how far it may advance in a step when more urgent ones leave it only a share.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,13 @@ struct Group::Operation : StagedCall {
   static constexpr Pace kYielding{.instructions = 1, .frames = 1};
 
   std::shared_ptr<Work> work;
-  // One of these once admitted:
+  // One of these, once admitted:
   std::optional<Execution> execution;
   std::optional<SharedOperation> shared;
   std::shared_ptr<const AggregationThread::Job> aggregated;
   bool done = false;
-  Share share = Share::all;             // what it was left,
-  Work::Clock::time_point still_since;  // and since when it has not moved with that, unless it was all
+  Share share = Share::all;             // the share it was given,
+  Work::Clock::time_point still_since;  // and since when it has not moved with less than all
 
   [[nodiscard]] Pace pace(Share left) {
     if (left == Share::all) {

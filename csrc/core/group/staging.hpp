@@ -1,4 +1,4 @@
-// From a Call to one that can run: its parts, and blocks in memory as the chosen Program is proven for it.
+// Turns a Call into calls that can run: its parts, with blocks laid out in memory as the chosen Program requires.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,26 @@ namespace syntony {
 
 /// A Call that is ready to run, and what runs it.
 struct StagedCall {
-  Call call;  // inputs may lie in `storage`, or where the outputs are
+  Call call;  // inputs may lie in `storage` or alias the outputs
   Selector::Selection selection;
-  Descriptor descriptor;  // without sequence, priority and fingerprint, until it is launched
+  Descriptor descriptor;  // without sequence, priority and fingerprint until launched
   Lifetime lifetime;
   std::vector<std::byte> storage;
-  std::vector<Block> unpacked;  // where the only block's result goes, one after the other; empty: nowhere else
+  std::vector<Block> unpacked;  // where the only block's result is unpacked to, in order; empty: nowhere else
 };
 
-/// Does a block's output overlap an input, other than by being its own block's? An executor could then overwrite what
-/// it has still to read.
+/// True if a block's output overlaps an input other than its own. An executor could then overwrite input that it has
+/// yet to read.
 [[nodiscard]] bool crossing(const Call& call);
 
-/// The call in parts: each with the next elements of all blocks, together at most options.partition bytes.
+/// Splits the call into parts, each with the next elements of all blocks, together at most options.partition bytes.
 [[nodiscard]] std::vector<Call> cut(const Call& call, std::uint32_t ranks);
 
-/// Weights inputs, and copies those that are `crossed` by outputs. `counts`: Descriptor::counts.
+/// Applies weights to inputs, and copies inputs if outputs cross them (`crossed`). `counts`: Descriptor::counts.
 [[nodiscard]] StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ranks, bool crossed,
                                std::uint64_t counts);
-/// Programs are proven for disjoint buffers, for shared ones, or for both: brings the buffers into a form that fits.
-/// May write outputs, so all parts of a call must be staged before.
+/// Programs are verified for disjoint buffers, for shared ones, or for both; this arranges the buffers in a form that
+/// fits. May write outputs, so all parts of a call must be staged first.
 void fit(StagedCall& staged);
 
 }  // namespace syntony

@@ -1,16 +1,16 @@
 // The CPU executor: runs one rank's part of a Program over real buffers, one non-blocking step at a time.
 //
 // Lanes are resumable: each is a pair (iteration, instruction) that advances while its dependencies are done and its
-// streams have room or data, and otherwise simply stays where it is. Nothing waits in here, so one thread runs any
-// number of lanes of any number of Executions (the progress engine decides which).
+// streams have room or data, and otherwise stays where it is. Nothing blocks in here, so one thread runs any number of
+// lanes of any number of Executions (the progress engine decides which).
 //
-// A message is one frame: `count` slot slices packed one after another. Both ends know its length from the Binding, and
-// a message without bytes is not sent at all. Where blocks differ in size (not Call::even) slice 0 of every message is
-// sent, and says how long the whole message is: one end may believe that there is nothing to send.
+// A message is one frame: `count` slot slices packed one after another. Both ends derive its length from the Binding,
+// and an empty message is not sent at all. If blocks differ in size (not Call::even), slice 0 of every message is sent
+// even if empty and carries the length of the whole message, because one end may believe that there is nothing to send.
 //
-// Chunks move in phases where a message has more slots than its frame has room for elements: in slice s only those of
-// phase s mod P move, each its next elements. So a slice of any message fits a frame, and as slices still touch
-// disjoint bytes in the same order on all ranks, what is proven for one slice stays proven.
+// If a message has more slots than its frame has room for elements, chunks move in phases: slice s moves only the
+// chunks of phase s mod P, the next elements of each. So a slice of any message fits a frame, and because slices still
+// touch disjoint bytes in the same order on all ranks, what is proven for one slice holds for all.
 #pragma once
 
 #include <array>
@@ -33,16 +33,16 @@ struct Wire {
   std::uint32_t window = 0;
   std::uint32_t slot_bytes = 0;
   FrameHeader header;         // token, group, sequence, fingerprint, priority of every frame
-  std::span<SentBytes> sent;  // by peer, where Recorder counts what went out
+  std::span<SentBytes> sent;  // by peer: where Recorder counts the bytes sent
 };
 
 /// How far an Execution may go in one step, so that others get their turn between its slices.
 struct Pace {
   std::uint32_t instructions = 8;  // of each lane
-  std::uint32_t frames = ~0U;      // on their way on each stream
+  std::uint32_t frames = ~0U;      // in flight on each stream
 };
 
-/// A frame that is not what the Program says comes next on this stream.
+/// A frame that is not the one the Program expects next on this stream.
 struct UnexpectedFrame : std::exception {
   UnexpectedFrame(std::uint32_t from, const FrameHeader& wanted, const FrameHeader& came)
       : peer(from), expected(wanted), found(came) {}
@@ -60,15 +60,15 @@ class Execution {
             const Wire& wire);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
-  /// Nothing arrives in the call's memory any more.
+  /// Nothing is received into the call's memory afterwards.
   ~Execution();
 
   [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, const Call& call);
 
-  /// Advances every lane as far as it goes now, at most at `pace`. True when anything moved. Throws UnexpectedFrame.
+  /// Advances every lane as far as possible now, at most at `pace`. True if anything moved. Throws UnexpectedFrame.
   bool step(const Pace& pace = {});
   [[nodiscard]] bool done() const { return unfinished_lanes_ == 0; }
-  /// The peers whose frame or credit the blocked lanes need.
+  /// The peers whose frames or free slots the blocked lanes need.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
 
  private:
@@ -80,9 +80,9 @@ class Execution {
   };
   struct Lane {
     std::uint32_t instruction = 0;  // the next one,
-    std::uint32_t iteration = 0;    // of this iteration; of `finished` when there is none
-    std::uint32_t first = 0;        // the first that has a slice in this iteration
-    std::uint32_t expected = 0;     // so many of the next instructions have told where their messages belong
+    std::uint32_t iteration = 0;    // of this iteration; of `finished` if there is none
+    std::uint32_t first = 0;        // the first with a slice in this iteration
+    std::uint32_t expected = 0;     // number of next instructions that have announced where their messages belong
     static constexpr std::uint32_t finished = ~0U;
   };
   struct Piece {
@@ -90,22 +90,22 @@ class Execution {
     std::size_t elements;
   };
 
-  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of an iteration are
-  /// neighbours.
+  /// Moves the lane to its next instruction that has a slice. Skews never decrease, so the instructions of an iteration
+  /// are adjacent.
   void advance(Lane& lane, std::span<const Instruction> instructions) const;
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
-  /// Bytes of the message in all slices, where its two ends compare them; else 0.
+  /// Bytes of the message over all slices if its two ends compare them, else 0.
   [[nodiscard]] std::uint64_t message_total(Slot first, std::uint32_t count) const;
   [[nodiscard]] const BoundSlot& bound(Slot slot) const {
     return slots_[first_slot_[static_cast<std::size_t>(slot.space)] + slot.index];
   }
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
   bool perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames);
-  /// Tells the wire where the messages of the lane belong that may come next, as far as they lie in one piece.
+  /// Announces to the transport where the lane's upcoming messages belong, if contiguous in memory.
   void expect_ahead(Lane& lane, std::span<const Instruction> instructions) const;
   void reduce_locally(const Instruction& instruction, std::uint32_t slice);
-  /// Copies a piece of `slot` to where it is wanted: past the caches where the slot has `streamed` bytes or more.
+  /// Copies a piece of `slot` to its destination, bypassing the caches if the slot has `streamed` bytes or more.
   void place(Slot slot, Piece to, const std::byte* from, std::size_t streamed) const;
   [[nodiscard]] Sender& sender(const Instruction& instruction) const;
   [[nodiscard]] Receiver& receiver(const Instruction& instruction) const;

@@ -1,5 +1,5 @@
-// Knows whether this process made it, or a parent that has forked since. Asked at every call, so without a system call:
-// the kernel gives a child of fork() a page of zeros in the place of ours.
+// Tells whether this object was made in this process or in a parent that has forked since. Asked at every call, so it
+// makes no system call: after fork() the kernel gives the child a page of zeros in place of ours.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ class MadeHere {
     mark_ = static_cast<volatile std::uint32_t*>(memory);
     if (::madvise(memory, kBytes, MADV_WIPEONFORK) == 0) {
       *mark_ = 1;
-    } else {  // a kernel before 4.14, or something like one
+    } else {  // a kernel before 4.14, or similar
       process_ = ::getpid();
     }
   }
@@ -33,7 +33,7 @@ class MadeHere {
  private:
   static constexpr std::size_t kBytes = 4096;
   volatile std::uint32_t* mark_ = nullptr;
-  pid_t process_ = 0;  // 0: the mark tells
+  pid_t process_ = 0;  // 0: the page decides
 };
 
 }  // namespace syntony

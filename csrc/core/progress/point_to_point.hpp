@@ -1,8 +1,8 @@
-// Tagged messages between two ranks, beside the collectives: own window, own matching, no Program.
+// Tagged messages between two ranks, apart from the collectives: own window, own matching, no Program.
 //
-// A message is cut into frames of one stream per pair; the first frame carries tag and total size. The receiver matches
-// it with the receives posted here, in the order they were posted, by (source, tag); a message that nobody expects yet
-// is kept in ordinary memory, so two ranks that both send first do not block each other.
+// A message is cut into frames on one stream per pair; the first frame carries tag and total size. The receiver matches
+// it by (source, tag) with the receives posted here, in posting order. An unexpected message is buffered in ordinary
+// memory, so two ranks that both send first do not block each other.
 #pragma once
 
 #include <chrono>
@@ -53,16 +53,16 @@ class PointToPoint {
 
   void send(OutgoingMessage message);
   void receive(PostedReceive receive);
-  /// True when anything moved. Throws Error(mismatch) for a frame that cannot be one of this traffic.
+  /// True if anything moved. Throws Error(mismatch) for a frame that cannot belong to this traffic.
   bool step();
   [[nodiscard]] bool busy() const { return pending_sends_ > 0 || !receives_.empty() || claimed_ > 0; }
 
-  /// Peers that something here waits for by name.
+  /// Peers that a send or receive here waits for by name.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
-  /// A receive from any source is posted.
+  /// True if a receive from any source is posted.
   [[nodiscard]] bool waits_for_anyone() const;
-  /// Drops unmatched receives whose deadline has passed, each with its Error(timeout). Returns the sentence of a send,
-  /// or of a message that stopped half way, whose deadline has passed: then the stream is beyond repair.
+  /// Drops unmatched receives whose deadline has passed, each with its Error(timeout). Returns the message for a send
+  /// or a partly received message whose deadline has passed: the stream is then beyond repair.
   [[nodiscard]] std::optional<std::string> expire(Work::Clock::time_point now);
   /// Ends everything with `error`.
   void fail(const std::exception_ptr& error);
@@ -93,7 +93,7 @@ class PointToPoint {
   std::uint32_t slot_bytes_;
   FrameHeader header_;
   std::span<SentBytes> sent_;
-  std::map<std::uint32_t, std::list<OutgoingMessage>> outgoing_;  // by peer, of those that have had any
+  std::map<std::uint32_t, std::list<OutgoingMessage>> outgoing_;  // by peer, for peers with any so far
   std::map<std::uint32_t, std::list<IncomingMessage>> incoming_;  // likewise, oldest first; the last may be incomplete
   std::map<std::uint32_t, std::uint64_t> next_message_;           // by peer: number of the next message we send
   std::list<PostedReceive> receives_;                             // unmatched, in the order posted

@@ -1,4 +1,4 @@
-// Who makes progress, and where everybody else waits.
+// Who makes progress, and how everybody else waits.
 //
 // One progress engine per process serves all groups. At any time at most one thread owns progress: the progress
 // engine's own thread, or a caller that waits for its operation and so drives everything itself (no hand-over on the
@@ -9,12 +9,12 @@
 //                                        | a caller wants to wait: the thread hands the role over
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
 //
-// Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
-// A pass gives every group a turn without blocking, priority by priority: what is urgent in any group comes before what
-// is less so in all of them, which stand still for as long as it moves and go on with little while it waits (Share,
+// Visitors, which only add or remove a group, go first: a driver may wait long for ranks that need that group. A pass
+// gives every group a non-blocking turn, priority by priority. Urgent operations of any group come before less urgent
+// ones of all groups, which pause while the urgent ones move and go on with little while those wait (Share,
 // priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (which
-// peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
-// futures) run on threads of their own (completion_threads.hpp).
+// peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python, futures)
+// run on threads of their own (completion_threads.hpp).
 #pragma once
 
 #include <array>
@@ -43,27 +43,26 @@ namespace syntony {
 class Steppable {
  public:
   virtual ~Steppable() = default;
-  /// What precedes the priorities' turns: takes what was launched and what has come. True when anything moved.
+  /// Precedes the priorities' turns: takes what was launched and what has arrived. True if anything moved.
   virtual bool begin() = 0;
-  /// One non-blocking turn of a priority that is active; true when anything moved.
+  /// One non-blocking turn of an active priority; true if anything moved.
   virtual bool step(Priority priority, Share share) = 0;
-  /// How long an operation in flight may stand still in between without having stopped: it waits for its peers' next
-  /// bytes.
+  /// How long an operation in flight may pause between its peers' bytes before it counts as stopped.
   [[nodiscard]] virtual Work::Clock::duration breath() const = 0;
-  /// Which priorities have operations in flight, as of the last begin() or step(): a bit each. For the owner of
+  /// Which priorities have operations in flight, as of the last begin() or step(): one bit each. For the owner of
   /// progress.
   [[nodiscard]] unsigned active() const { return active_; }
   [[nodiscard]] bool active(Priority priority) const { return (active_ >> index_of(priority) & 1U) != 0; }
-  /// Has operations in flight. Any thread may ask.
+  /// True if operations are in flight. Any thread may ask.
   [[nodiscard]] virtual bool busy() const = 0;
   /// The slow path, every few milliseconds while blocked and when a control descriptor fires: deadlines, deaths,
   /// aborts.
   virtual void tend() = 0;
-  /// Before (true) and after (false) the owner sleeps: peers must then ring.
+  /// Called before (true) and after (false) the owner sleeps, when peers must ring the doorbell.
   virtual void sleeping(bool asleep) = 0;
-  /// The owner waits on this CPU: whether a peer that is awake does so, too.
+  /// The owner waits on this CPU. True if an awake peer does so, too.
   virtual bool meets_on(std::uint32_t cpu) = 0;
-  /// Of the `allowed` CPUs, the one to which the owner should go from there, if it should.
+  /// The CPU of `allowed` to which the owner should move from `cpu`, if any.
   [[nodiscard]] virtual std::optional<std::uint32_t> emptier(std::uint32_t cpu,
                                                              std::span<const std::uint32_t> allowed) const = 0;
 
@@ -87,37 +86,37 @@ class ProgressEngine {
   /// Steps `steppable` from now on. `data` descriptors wake an owner that sleeps because it is blocked
   /// (edge-triggered); `control` descriptors wake the progress engine's thread at any time (once per change).
   void add(Steppable& steppable, std::span<const int> data, std::span<const int> control);
-  /// After it returns, no thread is inside `steppable`. The descriptors must still be open.
+  /// Once it returns, no thread is inside `steppable`. The descriptors must still be open.
   void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
 
-  /// So many processes of this host take part in a group. Where they are more than our cores, nobody spins: those one
-  /// waits for need the core.
+  /// `processes` of this host take part in a group. If they outnumber our cores, nobody spins, because the awaited ones
+  /// need the core.
   void shared_with(std::size_t processes);
-  /// Something asynchronous was queued: whoever waits for it drives it, and who has not come soon leaves it to the
-  /// progress engine's thread.
+  /// Something asynchronous was queued. Whoever waits for it drives it; if nobody does soon, the progress engine's
+  /// thread takes over.
   void submitted();
-  /// Somebody will hear of its end without waiting for it, or peers wait for it: the thread takes it up now.
+  /// Somebody will be notified of its end without waiting, or peers wait for it: the thread takes it up now.
   void unattended();
-  /// What a thread that waits looks after meanwhile, every 100 ms and without owning progress: signals, in Python. What
-  /// it throws ends the wait, not the operation. Set before the first group is added.
+  /// Called by a waiting thread every 100 ms, without owning progress: in Python it handles signals. What it throws
+  /// ends the wait, not the operation. Set before the first group is added.
   void set_interrupt(std::function<void()> interrupt) { interrupt_ = std::move(interrupt); }
   /// Owns progress until `work` is done (true) or `deadline` passes (false).
   bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline, bool interruptible);
-  /// The same in two steps, for a caller whose operation starts only once it owns progress: takes the role if nobody
-  /// has or wants it, and then either drives (and gives it back) or gives it back. After drive_acquired() the work may
-  /// not be done: the deadline has passed, somebody wants to visit, or it takes long.
+  /// The same in two steps, for a caller whose operation starts only once it owns progress. Takes the role if nobody
+  /// has or wants it; the caller then either drives (which gives it back) or gives it back. After drive_acquired() the
+  /// work may not be done: the deadline has passed, somebody wants to visit, or it takes long.
   [[nodiscard]] bool try_acquire();
   void drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
   /// One pass, for a caller that has acquired the role and goes on with something else.
   void pass_and_release();
   void release();
-  /// Some work became done: whoever waits for the role only to finish that work may go.
+  /// Some work is done: a thread that waits for the role only to finish that work may go.
   void finished();
   /// Where callbacks of completed operations run.
   [[nodiscard]] CompletionThreads& completions() { return completions_; }
-  /// Does the calling thread own progress? Others wait for it then.
+  /// True if the calling thread owns progress. Others then wait for it.
   [[nodiscard]] bool mine() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  /// The owner of progress asks: is it a caller that waits (true) or the progress engine's thread?
+  /// Asked by the owner of progress: is it a waiting caller (true) or the progress engine's thread?
   [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
   /// What peers ring to wake this process.
   [[nodiscard]] const Doorbell& doorbell() const { return doorbell_; }
@@ -126,7 +125,7 @@ class ProgressEngine {
 
  private:
   enum class Caller : std::uint8_t { driver, thread };
-  enum class Wake : std::uint8_t { nothing, traffic, control };  // the most urgent that ended a sleep
+  enum class Wake : std::uint8_t { nothing, traffic, control };  // the most urgent cause that ended a sleep
   class Backoff;
   static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
 
@@ -157,22 +156,22 @@ class ProgressEngine {
   std::condition_variable role_;
   std::atomic<std::thread::id> owner_{};  // written with the mutex; nobody: the default
   std::atomic<int> waiting_{0};           // drivers that want the role
-  std::atomic<int> visiting_{0};          // visitors that want it
+  std::atomic<int> visiting_{0};          // visitors that want the role
   bool owned_ = false;
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
   std::vector<Steppable*> groups_;                                   // touched by the owner only, like all but the last
   std::vector<int> control_;                                         // the groups' control descriptors
-  Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
-  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
-  unsigned moving_ = 0;                                              // are in flight: these, a bit each
+  Work::Clock::time_point others_compute_until_ = kNever;            // other processes on this machine need our cores
+  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // per priority, tracked only while several
+  unsigned moving_ = 0;                                              // are in flight: these, one bit each
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
   unsigned yields_ = 128;                                            // and how often it yields before it sleeps
   unsigned idle_turns_ = 0;                                          // of all waits
   Relocation relocation_;
-  bool holding_ = false;             // operations stand still that get their share back before a sleep could end
-  bool shares_cpu_ = false;          // with a peer that is awake: while we spin, it does not come to what we wait for
+  bool holding_ = false;             // some paused operations get their share back before a sleep could end
+  bool shares_cpu_ = false;          // with an awake peer, which cannot send what we wait for while we spin
   std::atomic<bool> driven_{false};  // by a caller, not by the thread
   std::atomic<bool> crowded_{false};
 
