@@ -1,16 +1,14 @@
-// What connects the ranks of one group: how they meet, which transport leads to whom, and the control planes.
+// What connects the ranks of one group: how they meet, which transport reaches whom, and the control planes.
 //
-//      1. everybody publishes: host, pid, a random token, the address of a Unix socket
-//      2. rank 0's token becomes the group's secret, mixed with what the ranks know beside it (SYNTONY_SECRET, a secret
-//      of
-//         the bootstrap's or of the group that they come from); equal hosts become boxes
-//      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP,
-//         for control at once and for data when the first of both sends; where the data goes by UCX
-//         (SYNTONY_TRANSPORT), its ports' addresses have been told before (endpoints and addresses are published only
-//         where there are several boxes)
-//      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
+//     1. everybody publishes: host, pid, a random token, the address of a Unix socket
+//     2. rank 0's token becomes the group's secret, mixed with what else the ranks know (SYNTONY_SECRET, a secret of
+//        the bootstrap's or of the parent group); equal hosts become boxes
+//     3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP,
+//        for control immediately and for data when the first of the two sends; if data goes by UCX (SYNTONY_TRANSPORT),
+//        its ports' addresses have been exchanged before (addresses are published only if there are several boxes)
+//     4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
 //
-// Each step is an agreement (agreement.hpp): what one rank cannot do, all ranks hear of.
+// Each step is an agreement (agreement.hpp): if one rank fails it, all ranks learn of it.
 #pragma once
 
 #include <sys/types.h>
@@ -42,8 +40,8 @@ class Fabric {
  public:
   using Boxes = std::vector<std::vector<std::uint32_t>>;
 
-  /// Collective. `doorbell` wakes this process and outlives this; `metadata` is asked what to tell the others, once
-  /// the boxes are known. Throws Error naming the ranks that did not come.
+  /// Collective. `doorbell` wakes this process and must outlive this; `metadata` is called once the boxes are known and
+  /// returns what to tell the others. Throws Error naming the missing ranks.
   Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::steady_clock::time_point deadline,
          const std::function<std::string(const Boxes&)>& metadata);
   ~Fabric();
@@ -53,14 +51,14 @@ class Fabric {
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
-  /// Token and group of every frame.
+  /// Holds the token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
-  /// What only ranks of this group know, for groups made out of it.
+  /// A secret known only to ranks of this group, for groups derived from it.
   [[nodiscard]] std::string secret() const;
   /// Ranks by host, in order of their lowest rank.
   [[nodiscard]] Boxes boxes() const;
   [[nodiscard]] std::size_t hosts() const { return hosts_; }
-  /// What each rank has told the others, by rank; empty where nobody had to tell anything.
+  /// What each rank has told the others, by rank; empty if nobody had anything to tell.
   [[nodiscard]] const std::vector<std::string>& metadata() const { return metadata_; }
   /// "rank 3 (process 4711 on node7)"
   [[nodiscard]] std::string name_of_rank(std::uint32_t rank) const;
@@ -68,18 +66,18 @@ class Fabric {
   [[nodiscard]] std::span<Transport* const> transports() const { return by_peer_; }  // by rank; null for self
   [[nodiscard]] std::span<const std::unique_ptr<Transport>> owned_transports() const { return transports_; }
   [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
-  /// Where all ranks of the group meet in memory; null where they are on several hosts, or only one.
-  /// Operations of one priority go through one of them.
+  /// Where all ranks of the group meet in shared memory; null if they are on several hosts or there is only one rank.
+  /// All operations of one priority go through the same one.
   [[nodiscard]] class SharedRounds* shared_rounds(Priority priority) const {
     return shared_rounds_[index_of(priority)].get();
   }
-  /// What the system has refused to this rank while it connected to others, or null.
+  /// What the system refused to this rank while it connected to others, or null.
   [[nodiscard]] const Error* refused() const;
   [[nodiscard]] std::vector<int> data_descriptors() const;
   [[nodiscard]] std::vector<int> control_descriptors() const;
 
  private:
-  /// Who a rank is, as it has introduced itself; the texts are its introduction's.
+  /// A rank as it introduced itself; the texts point into its introduction.
   struct Member {
     pid_t process = 0;
     Token token{};
@@ -87,15 +85,14 @@ class Fabric {
     std::string_view doorbell;
   };
 
-  /// What carries data between hosts, beside TCP.
+  /// What carries data between hosts, apart from TCP.
   struct Wires {
-    std::shared_ptr<Port> port;          // null: TCP does
+    std::shared_ptr<Port> port;          // null: data goes by TCP
     std::vector<std::string> addresses;  // by rank
   };
 
   [[nodiscard]] Wires choose_wires(Bootstrap& bootstrap) const;
-  /// What each rank has said of itself, `entrance`: where this one listens; and what that means, with those of this
-  /// host.
+  /// Exchanges and evaluates the ranks' introductions; returns those of this host. `entrance`: where this rank listens.
   [[nodiscard]] std::vector<std::string> introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance);
   [[nodiscard]] std::vector<struct ShmMember> understand(std::span<const std::string> introductions,
                                                          const SipKey& known);
@@ -107,11 +104,11 @@ class Fabric {
   std::uint32_t rank_;
   std::uint32_t size_;
   StreamShape shape_;
-  Token token_{};  // never told on the network
+  Token token_{};  // never sent over the network
   std::size_t hosts_ = 0;
   std::vector<std::uint32_t> box_of_;  // by rank
   std::vector<std::string> host_names_;
-  std::vector<std::pair<pid_t, std::uint32_t>> processes_;  // by rank: which, on which of these hosts
+  std::vector<std::pair<pid_t, std::uint32_t>> processes_;  // by rank: its process, and on which of these hosts
   std::vector<std::string> metadata_;                       // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::unique_ptr<class TcpMeeting> meeting_;

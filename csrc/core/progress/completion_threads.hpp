@@ -1,10 +1,10 @@
-// Where completion callbacks run: Python's, and those of torch's futures. Whoever makes progress never runs one itself,
-// because a callback may want the interpreter's lock or take its time.
+// Where completion callbacks run: Python's and those of torch's futures. The owner of progress never runs one itself,
+// because a callback may need the interpreter's lock or take long.
 //
 // One thread runs the callbacks in the order in which their operations ended. A callback may itself wait for a later
-// operation's future, whose callback then stands behind it in the queue (DDP's PowerSGD hook: all_reduce, then, in its
-// future's callback, the next all_reduce and a wait for its future). So a callback that has waited for kPatience behind
-// others goes to a further thread: there are as many threads as callbacks that wait for each other, and one to spare.
+// operation's future, whose callback is behind it in the queue (DDP's PowerSGD hook: all_reduce, then, in its future's
+// callback, the next all_reduce and a wait for its future). So a callback that has waited behind others for kPatience
+// is moved to a further thread: there are as many threads as callbacks that wait for each other, plus one.
 //
 //      later() --> [ c | b ] --> thread 1: a, which waits for c's effect ...
 //                      `--------> thread 2: b, c
@@ -24,18 +24,18 @@ namespace syntony {
 class CompletionThreads {
  public:
   CompletionThreads() = default;
-  /// Runs what is queued, and ends the threads.
+  /// Runs what is queued and ends the threads.
   ~CompletionThreads();
   CompletionThreads(const CompletionThreads&) = delete;
   CompletionThreads& operator=(const CompletionThreads&) = delete;
 
-  /// Starts the first thread; what was queued before waits for it.
+  /// Starts the first thread, which runs what was queued before.
   void start();
   /// Queues `callback`, which must not throw. Any thread may call it.
   void later(std::function<void()> callback);
-  /// Returns when nothing is queued and nothing runs. Not for callbacks.
+  /// Returns when nothing is queued and nothing runs. Not to be called from callbacks.
   void drain();
-  /// For a child of fork(), in which the threads do not exist: the destructor joins nobody.
+  /// For a child of fork(), where the threads do not exist: the destructor joins nothing.
   void abandon();
 
  private:
@@ -52,13 +52,13 @@ class CompletionThreads {
   void wait(std::unique_lock<std::mutex>& lock);
   void keep_one_to_spare();
 
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable wake_, drained_;
   std::deque<Queued> queue_;
   std::vector<std::unique_ptr<std::thread>> threads_;
   std::size_t running_ = 0;  // threads inside a callback
-  bool on_demand_ = false;   // dumps may be asked for in the trace folder: an idle thread looks there,
-  bool looking_ = false;     // as one does now, and after it the next one
+  bool on_demand_ = false;   // dumps may be requested in the trace folder: an idle thread watches it
+  bool looking_ = false;     // a thread is watching now
   Clock::time_point next_look_;
   bool stop_ = false;
 };

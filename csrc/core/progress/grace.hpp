@@ -1,9 +1,9 @@
-// How long the progress engine's thread leaves what nobody drives to a caller, who often waits for it at once:
+// How long the progress engine's thread leaves undriven work to a caller, who often waits for it immediately:
 //
 //      submit ──► wait            a caller drives; the thread sleeps on
 //      submit ──── grace ───►     nobody has come: the thread drives
 //
-// To wake the thread, and to get the role back from it, takes a caller some ten times as long as a small operation.
+// Waking the thread and taking the role back from it costs a caller about ten times as long as a small operation.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class Grace {
   using Clock = std::chrono::steady_clock;
 
   Grace();
-  /// Readable when the thread shall look.
+  /// Readable when the thread should look.
   [[nodiscard]] const UniqueFd& timer() const { return timer_; }
 
   // Any thread:
@@ -33,11 +33,11 @@ class Grace {
 
   // The thread:
 
-  /// Before it looks whether anything is in flight.
+  /// Called before the thread looks whether anything is in flight.
   void looks();
-  /// Nobody drives, and something is in flight: is it for the thread to do? If not, begin() again.
+  /// Nobody drives, and something is in flight: true if the thread should do it. If not, begin() again.
   [[nodiscard]] bool over();
-  /// It looked in vain: next time it comes later.
+  /// The thread looked in vain and will look later next time.
   void in_vain() { patience_ = std::min(2 * patience_.load(), kLongest); }
 
  private:
@@ -45,8 +45,8 @@ class Grace {
   static constexpr std::chrono::microseconds kLongest{200};
 
   UniqueFd timer_;
-  std::atomic<Clock::rep> since_{0};  // nobody drives, 0: somebody does; a hint
-  std::atomic<bool> set_{false};      // the timer
+  std::atomic<Clock::rep> since_{0};  // since when nobody drives, 0: somebody does; a hint
+  std::atomic<bool> set_{false};      // whether the timer is set
   std::atomic<std::chrono::microseconds> patience_{kShortest};
 };
 

@@ -30,16 +30,16 @@ class Work {
   ~Work() = default;
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Helps the progress engine until the operation is done (the waiting thread becomes the owner of progress), then
-  /// rethrows the operation's error, if any. With a timeout, returns false when it passed first; the operation goes on,
-  /// as it does when a signal's handler throws (ProgressEngine::set_interrupt).
+  /// Drives the progress engine until the operation is done (the waiting thread becomes the owner of progress), then
+  /// rethrows the operation's error, if any. Returns false if the timeout passed first; the operation goes on, as it
+  /// does when a signal handler throws (ProgressEngine::set_interrupt).
   bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  /// The same, whatever signals come.
+  /// The same, ignoring signals.
   void wait_to_the_end();
   /// The error, or nullptr. Known once done().
   [[nodiscard]] std::exception_ptr error() const;
-  /// Runs `callback` once, when done: at once if it is already, else on a completion thread (completion_threads.hpp),
-  /// never on the thread that other ranks wait for.
+  /// Runs `callback` once, when done: immediately if already done, else on a completion thread
+  /// (completion_threads.hpp), never on the thread that other ranks wait for.
   void on_done(std::function<void()> callback);
   /// Point-to-point: the rank the message came from (receive from any), else -1.
   [[nodiscard]] int source() const { return source_.load(std::memory_order_acquire); }
@@ -49,11 +49,11 @@ class Work {
   friend class ProgressEngine;
   friend class Group;
   friend class PointToPoint;
-  /// Makes this one the end of `parts`, before any of them is known to the owner of progress.
+  /// Makes this one complete when all `parts` have, before the owner of progress knows any of them.
   void gather(std::span<const std::shared_ptr<Work>> parts, const std::shared_ptr<Work>& self);
-  /// Called by the owner of progress, once. Hands the callbacks to the completion threads.
+  /// Called once, by the owner of progress. Hands the callbacks to the completion threads.
   void finish(std::exception_ptr error);
-  /// Becomes another operation's. Only for who alone holds it.
+  /// Reuses this for another operation. Only for a sole owner.
   void reopen(const Descriptor& descriptor, Recorder::Ticket record) {
     descriptor_ = descriptor;
     record_ = record;
@@ -64,11 +64,11 @@ class Work {
   ProgressEngine& engine_;
   Descriptor descriptor_;
   Recorder::Ticket record_;        // its Recorder outlives every Work that is not done
-  std::shared_ptr<Work> whole_;    // that this one is a part of
-  std::size_t parts_missing_ = 0;  // of this one; the owner of progress counts
+  std::shared_ptr<Work> whole_;    // the operation that this one is a part of
+  std::size_t parts_missing_ = 0;  // of this operation; counted by the owner of progress
   std::atomic<bool> done_{false};
   std::atomic<int> source_{-1};
-  std::exception_ptr error_;  // written before done_, and never again
+  std::exception_ptr error_;  // written before done_, then constant
   std::mutex mutex_;          // guards the next
   std::vector<std::function<void()>> callbacks_;
 };
