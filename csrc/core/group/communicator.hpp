@@ -71,8 +71,8 @@ class Communicator {
   /// unless it is a direct all_to_all. All counts that ranks must know are part of the fingerprint; those of an uneven
   /// all_to_all are compared pair by pair when its first frames arrive. With a partition, the operation runs as
   /// consecutive parts of at most that many bytes of the whole buffer. Each part takes the next elements of all blocks
-  /// and is an ordinary operation of its size (so a sum may be associated in a different order). Only one part at a
-  /// time occupies its priority, so more urgent operations can run in between. Returns null unless async: the operation
+  /// and is an ordinary operation of its size (so a sum may be associated in a different order). More
+  /// urgent operations can run between the parts. Returns null unless async: the operation
   /// is then over, and its error has been thrown. Throws Error(invalid) immediately for bad arguments; later failures
   /// are reported by the Work.
   std::shared_ptr<Work> run(Call call);

@@ -92,7 +92,8 @@ class Fabric {
   };
 
   [[nodiscard]] Wires choose_wires(Bootstrap& bootstrap) const;
-  /// Exchanges and evaluates the ranks' introductions; returns those of this host. `entrance`: where this rank listens.
+  /// The introductions of all ranks (`entrance`: where this rank listens), and what they mean, with the ranks of this
+  /// host.
   [[nodiscard]] std::vector<std::string> introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance);
   [[nodiscard]] std::vector<struct ShmMember> understand(std::span<const std::string> introductions,
                                                          const SipKey& known);

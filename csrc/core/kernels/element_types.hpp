@@ -1,4 +1,4 @@
-// The two enumerations that the kernels, the wire and both front doors share. GPUs read this, too.
+// The two enumerations that the kernels, the wire and both front ends share. GPU code includes this, too.
 #pragma once
 
 namespace syntony {

@@ -1,9 +1,9 @@
-// Asks for a cache line that will be written soon, and that a peer may have read meanwhile.
+// Prefetches for writing a cache line that a peer may have read meanwhile.
 #pragma once
 
 namespace syntony {
 
-/// To take it back takes as long as to fetch it; a store waits for that where nobody has asked before.
+/// Taking ownership back takes as long as fetching the line, and without a prefetch a store waits for it.
 inline void fetch_to_write(const void* line) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(line)));

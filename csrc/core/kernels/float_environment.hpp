@@ -1,4 +1,4 @@
-// The arithmetic that kernels are defined in, whatever thread they run on.
+// The floating-point environment that kernels assume, whatever thread they run on.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace syntony {
 
-/// IEEE's default arithmetic while it lives: rounding to nearest, subnormal numbers kept, no traps. A caller that waits
-/// runs kernels in its own thread, where it may have asked for something else (torch.set_flush_denormal).
+/// IEEE's default arithmetic during its lifetime: rounding to nearest, subnormals kept, no traps. A waiting caller runs
+/// kernels in its own thread, which may have changed these settings (torch.set_flush_denormal).
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() : before_(control()) {
@@ -25,7 +25,7 @@ class DefaultFloatEnvironment {
  private:
 #if defined(__x86_64__)
   static constexpr std::uint32_t kDefault = 0x1F80;
-  static constexpr std::uint32_t kFlags = 0x3F;  // what has happened so far: no part of how it is computed
+  static constexpr std::uint32_t kFlags = 0x3F;  // status flags: they do not affect arithmetic
   static std::uint32_t control() { return _mm_getcsr() & ~kFlags; }
   static void set_control(std::uint32_t value) { _mm_setcsr(value | (_mm_getcsr() & kFlags)); }
 #elif defined(__aarch64__)

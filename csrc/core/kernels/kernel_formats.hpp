@@ -6,12 +6,12 @@
 //   kVectors        registers in a Wide
 //   load, store     memory -> Wide -> memory; widening is exact, narrowing rounds to nearest even
 //
-// Vectors are the compiler's own (GCC and Clang vector extensions), so one text serves every instruction set. Every
-// template takes an `Isa` that is local to one translation unit: nothing compiled for AVX-512 can be linked into the
-// portable path.
+// Vectors are the compiler's own (GCC and Clang vector extensions), so one source serves every instruction set. Every
+// template takes an `Isa` that is local to one translation unit, so code compiled for AVX-512 can never be linked into
+// the portable path.
 //
 // A NaN is stored as the format's one canonical NaN. Which of two NaN payloads an addition keeps depends on the operand
-// order a compiler happens to choose; without this, ranks on different machines could disagree in those bits.
+// order that a compiler happens to choose; without this, ranks on different machines could disagree in those bits.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ using Vector = typename VectorOf<T, N>::Type;
 template <class Isa, class T>
 using Register = Vector<T, Isa::kBytes / sizeof(T)>;
 
-/// Neighbouring narrow elements that share a 32-bit lane, widened: part[j] holds the j-th element of every lane.
+/// Adjacent narrow elements that share a 32-bit lane, widened: part[j] holds the j-th element of every lane.
 template <class V, std::size_t N>
 struct Pack {
   V part[N];
@@ -45,7 +45,7 @@ struct Complex {
   V real, imag;
 };
 
-/// f(0), f(1) .. f(N-1), unrolled by construction, so that arrays of vectors stay in registers.
+/// f(0), f(1) .. f(N-1), unrolled at compile time, so that arrays of vectors stay in registers.
 template <std::size_t N, class F>
 [[gnu::always_inline]] inline void each(F f) {
   [&]<std::size_t... I>(std::index_sequence<I...>)
@@ -110,8 +110,8 @@ struct Float {
   [[gnu::always_inline]] static void store(std::byte* to, Wide v) { store_bytes(to, canonical(v)); }
 };
 
-/// Formats that are widened to float32. N neighbours share a 32-bit lane and are split by shifts and masks, which costs
-/// no shuffle on the way in or out. For 16-bit elements (N = 2):
+/// Formats that are widened to float32. N adjacent elements share a 32-bit lane and are split by shifts and masks,
+/// which needs no shuffle on the way in or out. For 16-bit elements (N = 2):
 ///
 ///     lane  | b b b b | a a a a |     part[0] = lane & 0xffff -> widen -> a
 ///                                     part[1] = lane >> 16    -> widen -> b
@@ -143,7 +143,7 @@ struct Narrow {
   }
 };
 
-/// The upper half of a float32: the upper element of a lane is widened, and stored, where it stands.
+/// The upper half of a float32: the upper element of a lane is widened and stored in place.
 template <class Isa>
 struct BFloat16 {
   static constexpr std::size_t kBytes = Isa::kBytes;
@@ -167,7 +167,7 @@ struct BFloat16 {
   }
 };
 
-/// What a small format does with the codes that are no finite number.
+/// How a small format treats the codes that are not finite numbers.
 enum class Specials : std::uint8_t {
   ieee,              ///< top exponent: infinities and NaNs; overflow gives infinity
   nan_at_all_ones,   ///< "fn": magnitude 0x7f is NaN; overflow saturates
@@ -175,8 +175,8 @@ enum class Specials : std::uint8_t {
 };
 
 // Layouts of the binary formats narrower than float32: storage, explicit mantissa bits, exponent bias, specials, and
-// the codes that NaN and overflow are stored as. They are torch's: e4m3fn saturates at 448, infinities too (since torch
-// 2.13; before, it gave NaN).
+// the codes for NaN and overflow. They match torch's: e4m3fn saturates at 448, also for infinities (since torch 2.13;
+// NaN before).
 struct LayoutFloat16 {
   using Storage = std::uint16_t;
   static constexpr unsigned kMantissa = 10, kBias = 15, kNaN = 0x7e00, kOverflow = 0x7c00;
@@ -205,8 +205,8 @@ struct LayoutE5M2FNUZ {
 
 /// Any sign-exponent-mantissa format narrower than float32, by integer arithmetic on the bits of a float32.
 ///
-/// Normal numbers move the exponent by the difference of the biases. Subnormals have no leading one to move, so the
-/// float unit does it: widening multiplies the mantissa (an integer) by the smallest subnormal, narrowing adds a power
+/// Normal numbers shift the exponent by the difference of the biases. Subnormals have no leading one to shift, so the
+/// float unit does it: widening multiplies the mantissa (an integer) by the smallest subnormal; narrowing adds a power
 /// of two whose last place *is* the smallest subnormal, which leaves the rounded code in the low bits.
 template <class Isa, class Layout>
 struct MiniFloatCodec {
@@ -258,7 +258,7 @@ struct MiniFloatCodec {
   }
 
  private:
-  /// Both sides are below 2^31, where a signed comparison says the same and every instruction set has one.
+  /// Both sides are below 2^31, where a signed comparison gives the same result and every instruction set has one.
   [[gnu::always_inline]] static I32 below(U32 a, std::uint32_t b) {
     return bits_as<I32>(a) < static_cast<std::int32_t>(b);
   }
@@ -267,7 +267,7 @@ struct MiniFloatCodec {
 template <class Isa, class Layout>
 using MiniFloat = Narrow<Isa, MiniFloatCodec<Isa, Layout>>;
 
-/// float16 by the machine's own conversions.
+/// float16 by hardware conversion.
 template <class Isa>
 struct HardwareFloat16 {
   static constexpr std::size_t kBytes = Isa::kBytes / 2;
@@ -309,7 +309,7 @@ struct Exponent8Codec {
 template <class Isa>
 using Exponent8 = Narrow<Isa, Exponent8Codec<Isa>>;
 
-/// Complex numbers over a real Format: real and imaginary parts apart.
+/// Complex numbers over a real Format, with real and imaginary parts separated.
 template <class Real>
 struct ComplexOf {
   static constexpr std::size_t kBytes = 2 * Real::kBytes;
@@ -339,7 +339,7 @@ struct ComplexOf {
   }
 };
 
-/// A Pack of two has them apart already.
+/// A Pack of two has them separated already.
 template <class Real>
   requires(Real::kVectors == 2)
 struct ComplexOf<Real> {

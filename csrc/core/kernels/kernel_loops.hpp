@@ -8,8 +8,8 @@
 //     sources[k-1][ block ] --op--> acc ---> dst any of the sources
 //
 // The last, partial block (and a first one, up to dst's first cache line) goes through a zero-padded copy, so every
-// element sees the same instructions and the result does not depend on where in the buffer it stands. Compile with
-// -ffp-contract=off: a fused multiply-add in one table and not in another would make ranks disagree.
+// element sees the same instructions and the result does not depend on its position in the buffer. Compile with
+// -ffp-contract=off: a fused multiply-add in only one of the tables would make ranks disagree.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Product {
     return a * b;
   }
 };
-/// A NaN on either side wins (b != b asks for it; on integers the compiler drops the question); equal keeps the first.
+/// A NaN on either side wins (tested by b != b, which the compiler drops for integers); of equals the first is kept.
 struct Min {
   template <class V>
   [[gnu::always_inline]] static V apply(V a, V b) {
@@ -77,7 +77,7 @@ template <class Op, class V, std::size_t N>
   each<N>([&](std::size_t j) __attribute__((always_inline)) { a.part[j] = Op::apply(a.part[j], b.part[j]); });
   return a;
 }
-/// Only the product mixes the parts of a complex number; its sum is a sum of reals.
+/// Only the product mixes the parts of a complex number; a sum adds them separately.
 template <class Op, class V>
 [[gnu::always_inline]] inline Complex<V> combine(Complex<V> a, Complex<V> b) {
   static_assert(std::is_same_v<Op, Product>);
@@ -96,7 +96,7 @@ class Block {
     each<kParts>([&](std::size_t i)
                      __attribute__((always_inline)) { part_[i] = Format::load(from + i * Format::kBytes); });
   }
-  /// The first `bytes` of a block; zeros follow.
+  /// The first `bytes` of a block, followed by zeros.
   [[gnu::always_inline]] static Block partial(const std::byte* from, std::size_t bytes) {
     std::byte padded[kBytes] = {};
     __builtin_memcpy(padded, from, bytes);
@@ -127,12 +127,13 @@ class Block {
 
 constexpr std::size_t kShort = 2048;
 constexpr std::size_t kLine = 64;
-// Where a sum goes into one of its operands, a line is read before it is written. One that a peer has read has to be
-// taken back for that, and stores wait for it one after another unless all are asked for early: 6.6 ns a line, and 3.2
-// with this (256 KiB, two cores of a Sapphire Rapids).
+// If a sum is written to one of its operands, each line is read before it is written. A line that a peer has read must
+// be taken back first, and stores wait for that one after another unless ownership is requested early: 6.6 ns per line,
+// and 3.2 with this (256 KiB, two cores of a Sapphire Rapids).
 constexpr std::size_t kAhead = 48 * kLine;
 
-/// Whole elements before the first line of `dst`, so that stores do not straddle lines; 0 where it has none.
+/// Whole elements before the first line of `dst`, so that stores do not straddle lines; 0 if that is not a whole
+/// number.
 inline std::size_t bytes_before_line(const std::byte* dst) {
   constexpr std::size_t kLongestElement = 16;
   const std::size_t bytes = (kLine - reinterpret_cast<std::uintptr_t>(dst) % kLine) % kLine;
@@ -177,7 +178,7 @@ template <class Format, class F>
   }
 }
 
-/// The operand is rounded to the type that the arithmetic happens in.
+/// The operand is rounded to the type of the arithmetic.
 template <class Op, class V>
 [[gnu::always_inline]] inline V with_scalar(V v, double operand) {
   using T = std::remove_cvref_t<decltype(v[0])>;
@@ -208,7 +209,8 @@ class TableBuilder {
  public:
   explicit constexpr TableBuilder(std::string_view isa) : table_{isa, {}, {}, {}} {}
 
-  /// Sums, products and bits do not know a sign, so they are computed on `Unsigned`, where wrapping is defined.
+  /// Sums, products and bitwise operations ignore the sign, so they are computed on `Unsigned`, where wrapping is
+  /// defined.
   template <class T>
   constexpr TableBuilder& integer(DType dtype) {
     using Unsigned = Integer<Isa, std::make_unsigned_t<T>>;
@@ -275,7 +277,7 @@ class TableBuilder {
   KernelTable table_;
 };
 
-/// float8_e8m0fnu holds scales: powers of two without zero or sign. Their order means something, their sum does not.
+/// float8_e8m0fnu holds scales: powers of two without zero or sign. They can be ordered, but not summed.
 template <class Isa>
 consteval KernelTable make_kernels(std::string_view isa) noexcept {
   return TableBuilder<Isa>(isa)

@@ -8,8 +8,8 @@
 
 namespace syntony {
 
-/// Entries are indexed by DType (then ReduceOp); a null entry means that the combination has no meaning.
-/// Sizes are in bytes (a whole number of elements), so that types of equal behaviour share one function.
+/// Entries are indexed by DType (then ReduceOp); a null entry means that the combination is undefined. Sizes are in
+/// bytes (a whole number of elements), so that types of equal behaviour share one function.
 struct KernelTable {
   using Reduce = void (*)(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes);
   using Map = void (*)(std::byte* dst, const std::byte* src, std::size_t bytes, double operand);

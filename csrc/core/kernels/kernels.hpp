@@ -13,16 +13,15 @@
 
 namespace syntony {
 
-/// True when `op` has a meaning for `dtype` (no order on complex numbers, no bits in floats).
+/// True if `op` is defined for `dtype` (no order on complex numbers, no bitwise operations on floats).
 [[nodiscard]] bool supports(DType dtype, ReduceOp op);
 
-/// dst[i] = (..(sources[0][i] op sources[1][i]) op ..) op sources[k-1][i] for `count` elements; k >= 1.
-/// `dst` may be the same pointer as any source; partial overlap is not allowed. Throws std::invalid_argument when
-/// unsupported.
+/// dst[i] = (..(sources[0][i] op sources[1][i]) op ..) op sources[k-1][i] for `count` elements; k >= 1. `dst` may be
+/// the same pointer as any source; partial overlap is not allowed. Throws std::invalid_argument if unsupported.
 void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources, std::size_t count);
 
-/// dst[i] = src[i] * factor (complex: both parts); integers and bool are refused with std::invalid_argument.
-/// `dst` may equal `src`.
+/// dst[i] = src[i] * factor (complex: both parts); throws std::invalid_argument for integers and bool. `dst` may equal
+/// `src`.
 void scale(DType dtype, std::byte* dst, const std::byte* src, std::size_t count, double factor);
 
 /// data[i] = data[i] / divisor: floats divide in float32 (or wider), integers truncate toward zero. Refuses bool.

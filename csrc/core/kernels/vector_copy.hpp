@@ -1,9 +1,9 @@
-// A copy of pieces that ranks of one host hand to each other.
+// Copies of data that ranks of one host hand to each other.
 //
-// From a few KiB on, the C library's memcpy takes the processor's string instruction. On Intel's, its start, and its
-// way of getting at lines that another core holds, cost a sixth of an all_gather of 64 KiB, and what it spares with
-// large blocks, the reading of lines that will be overwritten whole, did not show up to 64 MiB (2 ranks, 2 cores):
-// there, vector registers copy. On AMD's it is what counts: all_gather of 256 KiB 8.9 -> 6.6 us.
+// From a few KiB on, the C library's memcpy uses the processor's string instruction. On Intel's, its startup and the
+// way it fetches lines held by another core cost a sixth of a 64 KiB all_gather, and its advantage for large blocks (it
+// does not read lines that will be fully overwritten) did not show up to 64 MiB (2 ranks, 2 cores), so there we copy
+// with vector registers. On AMD's the string instruction pays off: all_gather of 256 KiB 8.9 -> 6.6 us.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace syntony {
 /// memcpy's contract.
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
-/// The same past the caches (non-temporal stores, where there are): an ordinary store reads its line before it writes
-/// it, so of what will not stay in cache a third of the traffic is spared.
+/// The same bypassing the caches (non-temporal stores, if available). An ordinary store reads its line before writing
+/// it, so for data that will not stay in cache this saves a third of the traffic.
 void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 }  // namespace syntony

@@ -1,4 +1,4 @@
-// Who and where this process is: what decides whether two ranks share memory.
+// Who and where this process is; decides whether two ranks share memory.
 #pragma once
 
 #include <array>
@@ -9,16 +9,16 @@
 namespace syntony {
 
 /// Equal for two processes that can share memory and see each other's pids: kernel boot id, pid and network namespace,
-/// and user. `SYNTONY_HOST` replaces it, so that one machine can stand for several (tests, emulated networks).
+/// and user. `SYNTONY_HOST` replaces it, so that one machine can act as several (tests, emulated networks).
 [[nodiscard]] std::string host_key();
 
-/// A readable name for messages.
+/// A readable name, for messages.
 [[nodiscard]] std::string host_name();
 
-/// Whether this host has a NIC that others' memory is reached by: InfiniBand, RoCE.
+/// True if this host has an RDMA NIC: InfiniBand, RoCE.
 [[nodiscard]] bool has_rdma();
 
-/// 128 bits from the kernel.
+/// 128 random bits from the kernel.
 using Token = std::array<std::uint64_t, 2>;
 [[nodiscard]] Token random_token();
 

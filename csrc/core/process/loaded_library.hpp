@@ -1,4 +1,4 @@
-// A shared library that this process loads when it first asks for it, and keeps: nothing of ours is linked with it.
+// A shared library that is loaded on first use and stays loaded; nothing is linked against it at build time.
 #pragma once
 
 #include <string>
@@ -8,19 +8,19 @@ namespace syntony {
 
 class LoadedLibrary {
  public:
-  /// Of a program and the one that it was built for.
+  /// A version of a library.
   using Version = std::pair<unsigned, unsigned>;
 
-  /// `file`: as dlopen() finds it; a process that has loaded one already keeps it. `name`, `packages`: for people.
-  /// Throws Error(system) where there is none.
+  /// `file`: a name for dlopen(); if the process has loaded one already, that one is used. `name` and `packages` are
+  /// for messages. Throws Error(system) if it cannot be loaded.
   LoadedLibrary(const char* file, std::string name, const std::string& packages);
 
-  /// Throws Error(system) where it has no such function.
+  /// Throws Error(system) if the library has no such function.
   template <typename Function>
   void find(const char* symbol, Function& function) const {
     function = reinterpret_cast<Function>(address_of(symbol));
   }
-  /// Throws Error(system) for what was not made for it.
+  /// Throws Error(system) if the versions are incompatible.
   void require_version(Version found, Version built_for) const;
 
  private:

@@ -1,11 +1,11 @@
-// SYNTONY_DEBUG: what the runtime tells on stderr beside its errors. Each level includes those before it.
+// SYNTONY_DEBUG: what the runtime writes to stderr beside its errors. Each level includes those before it.
 //
 //      WARN    failures of groups, and where their records were left
 //      INFO    groups (who, how long it took), network interfaces, the Program for each size and why it was chosen
 //      TRACE   every operation
 //
-// `1` means WARN; with any level the `syntony` command shows tracebacks. Words cost nothing while nobody wants them:
-// they are made by a function that is called only then.
+// `1` means WARN; with any level the `syntony` command shows tracebacks. Disabled messages cost nothing: a function
+// builds the text and is called only if needed.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace syntony {
 
 enum class LogLevel : std::uint8_t { off, warn, info, trace };
 
-/// Read once from SYNTONY_DEBUG. Throws Error(invalid), at every call, when it holds no level.
+/// Read once from SYNTONY_DEBUG. Throws Error(invalid), at every call, if it is not a level.
 [[nodiscard]] LogLevel log_level();
-/// The rank that lines carry: that of the process's first group. Before, they carry the process's number.
+/// Sets the rank that lines carry: that of the process's first group. Before that, lines carry the pid.
 void set_log_rank(std::uint32_t rank);
 /// "syntony [rank 3] INFO text" on stderr, in one write.
 void write_log(LogLevel level, const std::string& text);
-/// For what people must see whatever the level.
+/// For what people must see at any level.
 void log_always(const std::string& text);
 
 template <typename Words>

@@ -1,11 +1,11 @@
-// How a thread that waits beside its peers on one CPU gets to another one.
+// How a thread that shares its CPU with awake peers moves to another one.
 //
-// The scheduler takes whoever has run within the last half millisecond for hot in its caches and leaves him where he
-// is. Ranks that yield to each other have always just run: two stay on one CPU for tens of milliseconds though another
-// one is idle, and so do three of four on one of two CPUs. Measured, 256 KiB all_gather: 20 us of two ranks apart,
-// 55-80 on one CPU; of four ranks on two CPUs, 49 us two by two, 84 three and one.
+// The scheduler considers a thread that ran within the last half millisecond cache-hot and does not migrate it. Ranks
+// that yield to each other have always just run: two can stay on one CPU for tens of milliseconds though another is
+// idle, and so can three of four on one of two CPUs. Measured, 256 KiB all_gather: 20 us with two ranks on separate
+// CPUs, 55-80 on one; four ranks on two CPUs, 49 us two by two, 84 three and one.
 //
-// Nobody is bound by it: the thread may run afterwards where it might before.
+// The move is not binding: the affinity of the thread is the same afterwards.
 #pragma once
 
 #include <chrono>
@@ -19,15 +19,15 @@ class Relocation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Whether the calling thread may think of it now: not more often than every millisecond. Where it was brought back
-  /// soon, somebody who knows more than ranks know of each other (that others compute there) was at work: then it takes
-  /// longer each time.
+  /// True if the calling thread may consider moving now: at most once per millisecond. If it was soon moved back, the
+  /// scheduler knew of other load that ranks cannot see on each other, so the next attempt waits longer each time.
   [[nodiscard]] bool due();
-  /// On which CPUs the calling thread may run, ascending.
+  /// The CPUs on which the calling thread may run, ascending.
   [[nodiscard]] std::span<const std::uint32_t> allowed();
-  /// Whoever slept was put where the scheduler saw fit, mostly beside who woke him: that says nothing about others.
+  /// Call after a sleep: the scheduler placed the thread, usually beside its waker, which says nothing about other
+  /// load.
   void woken();
-  /// To one of those.
+  /// Moves to one of the allowed CPUs.
   void go(std::uint32_t cpu);
 
  private:

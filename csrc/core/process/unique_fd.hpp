@@ -1,4 +1,4 @@
-// A file descriptor with one owner: closed when the owner goes.
+// A file descriptor with a single owner, which closes it on destruction.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ class UniqueFd {
   /// The descriptor, or -1 when empty.
   [[nodiscard]] int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
-  /// Gives the descriptor away: the caller must close it.
+  /// Releases ownership: the caller must close the descriptor.
   [[nodiscard]] int release() { return std::exchange(descriptor_, -1); }
   void reset(int descriptor = -1) {
     // close() is not retried: Linux releases the descriptor even when it reports EINTR.

@@ -6,7 +6,7 @@
 
 namespace syntony {
 
-/// At least 1. A quota of 2.5 CPUs counts as 3. `root` is where /proc and /sys are (tests have others).
+/// At least 1. A quota of 2.5 CPUs counts as 3. `root` is where /proc and /sys are (tests use others).
 [[nodiscard]] std::size_t usable_cpus(const std::filesystem::path& root = "/");
 
 }  // namespace syntony

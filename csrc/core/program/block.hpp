@@ -1,4 +1,4 @@
-// A call's memory, as Programs and their like see it, and how it follows from what a caller has.
+// A call's memory as Programs see it, and how it follows from the caller's buffers.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace syntony {
 
-/// One block of a collective's buffers (collective.hpp): where it lies on this rank and how large it is.
-/// `input` or `output` is null where the collective gives this rank none. The same memory in both means in place.
+/// One block of a collective's buffers (collective.hpp): its address on this rank and its size. `input` or `output` is
+/// null if the collective gives this rank none. If both are the same memory, the call is in place.
 struct Block {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t elements = 0;
 };
 
-/// A part of a caller's input (Byte const) or output. Its memory does not matter, and may be null, where the collective
-/// gives this rank no such block; its size does.
+/// A part of a caller's input (Byte const) or output. If the collective gives this rank no such block, the memory is
+/// ignored and may be null, but the size matters.
 template <typename Byte>
 struct Part {
   Byte* memory = nullptr;
@@ -29,7 +29,7 @@ struct Part {
 using InputPart = Part<const std::byte>;
 using OutputPart = Part<std::byte>;
 
-/// Parts of `counts` elements, one after another from `memory` on, which may be null.
+/// Consecutive parts of `counts` elements, starting at `memory`, which may be null.
 template <typename Byte>
 [[nodiscard]] std::vector<Part<Byte>> consecutive(Byte* memory, std::span<const std::size_t> counts,
                                                   std::size_t element_bytes) {
@@ -42,14 +42,14 @@ template <typename Byte>
   return parts;
 }
 
-/// Whose blocks.
+/// The rank whose blocks are asked for.
 struct Member {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::uint32_t root = 0;
 };
 
-/// The blocks of a collective at `member`. `inputs`: a part for each destination where these have blocks of their own,
+/// The blocks of a collective at `member`. `inputs`: one part per destination if destinations have blocks of their own,
 /// else one; `outputs`: the same by source. `elsewhere`: elements of an all_to_all's block between two other ranks.
 [[nodiscard]] std::vector<Block> blocks_of(Collective collective, const Member& member,
                                            std::span<const InputPart> inputs, std::span<const OutputPart> outputs,

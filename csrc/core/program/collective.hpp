@@ -1,4 +1,4 @@
-// The eight collectives, and the one table of what is different about them. Everybody reads it here, Python through
+// The eight collectives and the one table of their differences. Everything reads it, Python through
 // `_core.COLLECTIVES`; only the checker has its own (synth/checker/contract.py), and a test compares the two.
 #pragma once
 
@@ -22,7 +22,7 @@ enum class Collective : std::uint8_t {
 
 struct CollectiveFacts {
   std::string_view name;
-  bool reduces = false;         // blocks of several ranks are added up; else each is moved
+  bool reduces = false;         // blocks of several ranks are reduced; else each is moved
   bool root_gives = false;      // only the root has an input
   bool root_takes = false;      // only the root has an output
   bool by_source = false;       // each source has blocks of its own
@@ -49,20 +49,20 @@ inline constexpr std::array<CollectiveFacts, 8> kCollectives{{
 [[nodiscard]] constexpr bool reduces(Collective collective) { return facts_of(collective).reduces; }
 [[nodiscard]] Collective collective_named(std::string_view name);  // throws std::invalid_argument
 
-/// Blocks of one source: one for each destination, or one for all.
+/// Blocks of one source: one per destination, or one for all.
 [[nodiscard]] constexpr std::uint32_t blocks_of_source(Collective collective, std::uint32_t ranks) {
   return facts_of(collective).by_destination ? ranks : 1;
 }
-/// Block `source * blocks_of_source + destination`, where these have blocks of their own.
+/// Block `source * blocks_of_source + destination` if sources and destinations have blocks of their own.
 [[nodiscard]] constexpr std::uint32_t block_count(Collective collective, std::uint32_t ranks) {
   return (facts_of(collective).by_source ? ranks : 1) * blocks_of_source(collective, ranks);
 }
-/// Blocks that one rank has to do with.
+/// Blocks that one rank is involved with.
 [[nodiscard]] constexpr std::uint32_t blocks_of_rank(Collective collective, std::uint32_t ranks) {
   return std::min(block_count(collective, ranks), ranks);
 }
 
-/// True when `rank`'s input holds `block`.
+/// True if `rank`'s input holds `block`.
 [[nodiscard]] constexpr bool starts_with(Collective collective, std::uint32_t ranks, std::uint32_t root,
                                          std::uint32_t rank, std::uint32_t block) {
   const CollectiveFacts& facts = facts_of(collective);
@@ -70,7 +70,7 @@ inline constexpr std::array<CollectiveFacts, 8> kCollectives{{
   return !facts.root_gives || rank == root;
 }
 
-/// True when `rank`'s output holds `block`.
+/// True if `rank`'s output holds `block`.
 [[nodiscard]] constexpr bool ends_with(Collective collective, std::uint32_t ranks, std::uint32_t root,
                                        std::uint32_t rank, std::uint32_t block) {
   const CollectiveFacts& facts = facts_of(collective);

@@ -1,4 +1,4 @@
-// What an instruction of a Program does, and the one table of what each opcode touches. Everybody reads it here, Python
+// What an instruction of a Program does, and the one table of what each opcode touches. Everything reads it, Python
 // through `_core.OPCODES`.
 #pragma once
 
@@ -18,8 +18,8 @@ enum class Opcode : std::uint32_t {
   recv_copy_send,         // dst = message; message -> send_peer
   recv_reduce_send,       // message + src -> send_peer; nothing is stored
   recv_reduce_copy_send,  // dst = message + src; dst -> send_peer
-  peer_read,              // dst = send_peer's slot `src`            one-sided: the peer does nothing; ordered by
-  peer_write,             // send_peer's slot `dst` = src            signal and wait alone
+  peer_read,              // dst = send_peer's slot `src`            one-sided: the peer does nothing; ordered
+  peer_write,             // send_peer's slot `dst` = src            only by signal and wait
   signal,                 // an empty message to send_peer
   wait,                   // the empty message from recv_peer
 };
@@ -54,7 +54,7 @@ inline constexpr std::array<OpcodeFacts, 13> kOpcodes{{
 [[nodiscard]] constexpr bool sends(Opcode opcode) { return facts_of(opcode).sends; }        // signal included
 [[nodiscard]] constexpr bool receives(Opcode opcode) { return facts_of(opcode).receives; }  // wait included
 [[nodiscard]] constexpr bool one_sided(Opcode opcode) { return facts_of(opcode).one_sided; }
-/// Puts a message with bytes in it into a FIFO.
+/// Puts a non-empty message into a FIFO.
 [[nodiscard]] constexpr bool sends_data(Opcode opcode) { return sends(opcode) && opcode != Opcode::signal; }
 
 }  // namespace syntony

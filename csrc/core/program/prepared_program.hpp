@@ -1,4 +1,4 @@
-// A Program with what every launch would otherwise compute again.
+// A Program together with what would otherwise be recomputed at every launch.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct ElementRange {
 
 class PreparedProgram {
  public:
-  /// Of a validated Program.
+  /// `program` must be validated.
   explicit PreparedProgram(std::shared_ptr<const Program> program);
   explicit PreparedProgram(Program program) : PreparedProgram(std::make_shared<const Program>(std::move(program))) {}
 
@@ -28,31 +28,31 @@ class PreparedProgram {
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
   [[nodiscard]] std::uint32_t message_slots() const { return message_slots_; }
   [[nodiscard]] bool needs_size_matrix() const { return needs_size_matrix_; }
-  /// Connections that a rank sends over, of the rank that has most of them; at least 1.
+  /// The most connections that any rank sends over; at least 1.
   [[nodiscard]] std::uint32_t most_connections() const { return most_connections_; }
-  /// The elements of its block that `chunk` covers when the block has `elements`.
+  /// The elements that `chunk` covers of a block of `elements` elements.
   [[nodiscard]] ElementRange range(std::uint32_t chunk, std::size_t elements) const {
     const Share& share = shares_[chunk];
     const std::size_t first = part(elements, share.before, share.total);
     return {first, part(elements, share.after, share.total) - first};
   }
-  /// The elements of a slice of `chunk` when one of the heaviest chunk has `longest`: in proportion to their weights,
-  /// and two more for what ranges are rounded. Very light chunks end early instead of sending crumbs.
+  /// The elements of a slice of `chunk` if a slice of the heaviest chunk has `longest`: in proportion to their weights,
+  /// plus two because ranges are rounded. Very light chunks end early instead of sending tiny messages.
   [[nodiscard]] std::size_t slice(std::uint32_t chunk, std::size_t longest) const {
     const std::size_t share = longest * program_->chunks[chunk].weight / heaviest_ + 2;
     return std::min(longest, std::max(share, longest / kShortestSlice));
   }
   [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_->chunks[chunk].block; }
-  /// In how many phases the chunks must move so that no message has more than `slots` slots of one phase, where that
-  /// can be had: chunk c moves in phase c modulo them. 1 for nearly every Program.
+  /// The number of phases in which the chunks must move so that no message has more than `slots` slots of one phase, if
+  /// possible. Chunk c moves in phase c mod that number. 1 for nearly every Program.
   [[nodiscard]] std::uint32_t phases(std::size_t slots) const;
-  /// The most slots of a message in one phase of so many.
+  /// The most slots that a message has in any one of `phases` phases.
   [[nodiscard]] std::uint32_t message_slots(std::uint32_t phases) const;
 
  private:
-  static constexpr std::size_t kShortestSlice = 16;  // of them are as long as the longest
+  static constexpr std::size_t kShortestSlice = 16;  // no slice is shorter than this fraction of the longest
 
-  /// elements * share / total, share <= total: a product of many elements and heavy chunks takes more than 64 bits.
+  /// elements * share / total with share <= total. The product of many elements and a heavy chunk exceeds 64 bits.
   [[nodiscard]] static std::size_t part(std::size_t elements, std::uint64_t share, std::uint64_t total) {
     std::uint64_t product = 0;
     if (!__builtin_mul_overflow(std::uint64_t{elements}, share, &product)) return product / total;

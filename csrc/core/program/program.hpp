@@ -1,4 +1,4 @@
-// Program v1: who does what. One value, whoever wrote it: a builder here, an engine, an MSCCL file, a person.
+// Program v1: who does what. The same value whether written by a builder here, an engine, an MSCCL file or a person.
 //
 // A Program has one agent per rank. An agent has three spaces of slots, and lanes of instructions over them:
 //
@@ -11,19 +11,19 @@
 // at launch, so one proof serves every size, zero included.
 //
 // The slice loop: every lane runs its whole list in iteration 0, 1, ... In iteration t an instruction of pipeline stage
-// `skew` works on slice t - skew, if there is one. Slice s of a chunk is its elements [s*E, (s+1)*E), with E fixed at
-// launch and in proportion to the chunk's weight (PreparedProgram::slice), so that light and heavy chunks end together;
-// empty slices move nothing. A dependency (lane, instruction) means: that instruction of the same agent is done with
-// the same slice. Messages between two agents on one channel are one FIFO, fed by one lane and drained by one lane, so
-// order alone matches sends with receives.
+// `skew` works on slice t - skew, if it exists. Slice s of a chunk is its elements [s*E, (s+1)*E), with E fixed at
+// launch in proportion to the chunk's weight (PreparedProgram::slice), so that light and heavy chunks end together;
+// empty slices move nothing. A dependency (lane, instruction) means that this instruction of the same agent has
+// finished the same slice. Messages between two agents on one channel are one FIFO, fed by one lane and drained by one
+// lane, so order alone matches sends with receives.
 //
 //     stages 0 0 2      iteration 0: a0 b0      1: a1 b1      2: a2 b2 c0      3: a3 b3 c1      ..      9: c7
 //
-// This is software pipelining (Lam, PLDI'88): a lane need not wait for what comes late in a slice before it begins the
-// next one. Stages never decrease along a lane, both ends of a message are in the same one, and what an instruction
-// waits for is in no later one (the checker proves the last two). So for each slice a lane still runs its list in
-// order, and a Program proven for one slice is proven for any number: slices touch disjoint bytes, and an order that is
-// right for one slice is right for all of them and never needs more space in a FIFO.
+// This is software pipelining (Lam, PLDI'88): a lane need not wait for data that arrives late in a slice before it
+// begins the next slice. Stages never decrease along a lane, both ends of a message are in the same stage, and an
+// instruction never waits for one in a later stage (the checker proves the last two). So for each slice a lane still
+// runs its list in order, and a Program proven for one slice is proven for any number: slices touch disjoint bytes, and
+// an order that is right for one slice is right for all and never needs more space in a FIFO.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@
 
 namespace syntony {
 
-// The tables. A Program is five of them, each of rows of 32-bit numbers below 2^31, so that Python sees the very same
+// The tables. A Program consists of five, each with rows of 32-bit numbers below 2^31, so that Python sees the same
 // memory as NumPy arrays (bindings/core/program.cpp):
 //
 //     chunks        block, weight
@@ -67,7 +67,7 @@ struct Instruction {
   Slot src;
   std::uint32_t count = 1;  // consecutive slots of dst, src and the message
   std::int32_t recv_peer = kNoPeer;
-  std::int32_t send_peer = kNoPeer;  // the peer of one-sided instructions too
+  std::int32_t send_peer = kNoPeer;  // also the peer of one-sided instructions
   std::uint32_t channel = 0;         // at most kMostChannel
   std::uint32_t operand_count = 0;   // further sources of `reduce`
   std::uint32_t dependency_count = 0;
@@ -83,7 +83,7 @@ struct Dependency {
 };
 
 /// A share of a block: elements [n * before / total, n * (before + weight) / total) of its n, where `before` sums the
-/// weights of the block's earlier chunks and `total` all of them. Chunks of a block are contiguous in Program::chunks.
+/// weights of the block's earlier chunks and `total` those of all. Chunks of a block are contiguous in Program::chunks.
 struct Chunk {
   std::uint32_t block = 0;
   std::uint32_t weight = 1;
@@ -111,7 +111,7 @@ class Lanes {
   std::span<const std::uint32_t> starts_;  // the first row of each lane, and one past the last
 };
 
-/// One agent's rows of the tables.
+/// The rows of one agent in the tables.
 struct Agent {
   std::span<const SlotRow> input, output, scratch;  // a scratch slot is as large as its chunk
   std::span<const Instruction> instructions;        // of all its lanes
@@ -122,14 +122,14 @@ struct Agent {
   }
 };
 
-/// An instruction before it has a place in the tables.
+/// An instruction before it is placed in the tables.
 struct Draft {
   Instruction instruction;
   std::vector<Slot> operands;
   std::vector<Dependency> dependencies;
 };
 
-/// An agent before it has: what writers of Programs fill.
+/// An agent before it is placed in the tables: what writers of Programs fill.
 struct AgentDraft {
   std::vector<std::uint32_t> input, output, scratch;  // slot -> chunk
   std::vector<std::vector<Draft>> lanes;
@@ -140,9 +140,9 @@ struct Program : std::enable_shared_from_this<Program> {
   Collective collective = Collective::all_reduce;
   std::uint32_t root = 0;
   std::uint32_t ranks = 0;       // agent i is rank i
-  std::uint32_t fifo_depth = 1;  // messages that one connection must be able to hold
-  bool out_of_place = true;      // right when input and output are disjoint memory
-  bool in_place = true;          // right when input and output slots of the same chunk are the same memory
+  std::uint32_t fifo_depth = 1;  // messages that each connection must be able to hold
+  bool out_of_place = true;      // correct if input and output are disjoint memory
+  bool in_place = true;          // correct if input and output slots of the same chunk share memory
   bool rounds_per_hop = false;   // 16- and 8-bit floats are rounded at every reduction, not once
   std::vector<Chunk> chunks;
   std::vector<SlotRow> slots;
@@ -152,15 +152,15 @@ struct Program : std::enable_shared_from_this<Program> {
 
   friend bool operator==(const Program& a, const Program& b);
 
-  /// Appends the rows of the next agent; `ranks` grows. For those who write Programs; validate() comes last.
+  /// Appends the rows of the next agent; `ranks` grows. For writers of Programs, who call validate() last.
   void add(const AgentDraft& agent);
 
-  // What validate() has found of the tables, for all who read them.
-  std::vector<std::uint32_t> space_start;  // 3 per agent, and the end: the row of `slots` where each space begins
-  std::vector<std::uint32_t> lane_start;   // lane after lane over all agents, and the end: first rows
-  std::vector<std::uint32_t> first_lane;   // per agent, and the end: its first entry in lane_start
+  // Computed by validate() for all readers of the tables.
+  std::vector<std::uint32_t> space_start;  // 3 per agent, then the end: first row of each space in `slots`
+  std::vector<std::uint32_t> lane_start;   // per lane over all agents, then the end: first rows
+  std::vector<std::uint32_t> first_lane;   // per agent, then the end: its first entry in lane_start
 
-  /// The rows of an agent of a validated Program, valid as long as it.
+  /// The rows of an agent. The Program must be validated and outlive them.
   [[nodiscard]] Agent agent(std::uint32_t rank) const;
   [[nodiscard]] std::span<const Slot> operands_of(const Instruction& instruction) const {
     return std::span(operands).subspan(instruction.first_operand, instruction.operand_count);
@@ -174,20 +174,21 @@ struct Program : std::enable_shared_from_this<Program> {
   [[nodiscard]] std::uint32_t channels() const;       // 1 + the highest channel in use
   [[nodiscard]] std::uint32_t message_slots() const;  // the largest `count` of a message, at least 1
   [[nodiscard]] bool one_sided() const;               // uses peer_read or peer_write
-  [[nodiscard]] bool skewed() const;                  // some instruction is slices behind its lane's iteration
-  /// Relays data between blocks it neither starts nor ends at: ranks must know every block's size, not only their own.
+  [[nodiscard]] bool skewed() const;                  // some instruction has a nonzero skew
+  /// True if ranks relay blocks that neither start nor end with them: they must then know every block's size.
   [[nodiscard]] bool needs_size_matrix() const;
-  /// 64-bit FNV-1a over every field: what ranks agree on. Anybody can find two Programs with one hash.
+  /// 64-bit FNV-1a over every field, which ranks compare. Not cryptographic: collisions can be constructed.
   [[nodiscard]] std::uint64_t hash() const;
 
-  /// All that a reader of the tables needs to stay in its own memory, whoever wrote them: rows in order, indices, peers
-  /// and kinds in range, and slots that an instruction moves between of the same chunk, hence of the same size. Fills
-  /// the rows' references and starts (above). Throws ProgramError naming rank, lane and instruction. It is the one
-  /// validator, and always runs; whether a Program is *right* is the checker's word (synth/checker).
+  /// Checks everything that a reader of the tables needs to stay within its own memory, whoever wrote them: rows in
+  /// order; indices, peers and kinds in range; and an instruction only moves between slots of the same chunk, hence of
+  /// the same size. Fills the rows' references and starts (above). Throws ProgramError naming rank, lane and
+  /// instruction. It is the only validator and always runs; whether a Program is *correct* is decided by the checker
+  /// (synth/checker).
   void validate();
 };
 
-/// A Program that cannot be; what() says where.
+/// The Program is malformed; what() says where.
 class ProgramError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };

@@ -1,4 +1,4 @@
-// Writes a Program from one global, logical order of moves; lanes and dependencies come out by themselves.
+// Writes a Program from one global, logical order of moves and derives lanes and dependencies.
 //
 //     ProgramBuilder builder("pair", Collective::all_reduce, 2, 0, {{.block = 0, .weight = 1}});
 //     builder.transfer_reduce(1, builder.input(1, 0), 0, builder.output(0, 0), builder.input(0, 0));
@@ -6,22 +6,22 @@
 //     const Program program = builder.finish();
 //
 // Lanes. A rank has one lane per end of a connection, (send | recv, peer, channel), and one for its copies and
-// reductions. So what waits for one peer never holds up what talks to another, and slices flow through relays.
+// reductions. So waiting for one peer never holds up traffic with another, and slices flow through relays.
 //
-// `append` writes any single instruction into a lane that the caller chooses: what a pass over a finished Program needs
+// `append` writes a single instruction into a lane that the caller chooses, as needed by passes over a finished Program
 // (synth/lowering/passes). A message must be sent before it is received, in the order of the calls.
 //
-// Dependencies. Between lanes of a rank, the builder orders read-after-write, write-after-read and write-after-write
-// of each slot. Input and output slots of the same chunk count as one location, so a Program is ordered both for
-// disjoint buffers and for in-place calls. Dependencies that the lane has already waited for are left out.
+// Dependencies. Between lanes of a rank, the builder orders read-after-write, write-after-read and write-after-write of
+// each slot. Input and output slots of the same chunk count as one location, so a Program is ordered both for disjoint
+// buffers and for in-place calls. Dependencies that the lane has already waited for are omitted.
 //
 // No deadlock. Whatever an instruction waits for (its dependencies, its message, room in a FIFO of any depth >= 1)
-// comes from an instruction that stands earlier in (iteration, order of calls). A wait for an earlier instruction
-// cannot close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states. With
-// `append`, messages stay in flight between calls, and the Program states the most that one connection ever held.
+// comes from an instruction earlier in (iteration, order of calls), so waits cannot form a cycle. Every Program built
+// from moves is therefore free of deadlock at fifo_depth 1 and declares that depth. With `append`, messages stay in
+// flight between calls, and the Program declares the most that one connection ever held.
 //
-// Facts. The builder follows what each slot holds, and states what is true: `rounds_per_hop` when a sum is summed into
-// another, `in_place` unless an input is read after its output was overwritten.
+// Facts. The builder tracks what each slot holds and declares: `rounds_per_hop` if a sum is added into another sum,
+// `in_place` unless an input is read after its output was overwritten.
 #pragma once
 
 #include <cstdint>
@@ -40,42 +40,43 @@ namespace syntony {
 class ProgramBuilder {
  public:
   /// `chunks` as in Program; every rank gets the input and output slots that the collective's table gives it, in chunk
-  /// order. Throws std::invalid_argument when ranks, root or chunks do not fit the collective.
+  /// order. Throws std::invalid_argument if ranks, root or chunks do not fit the collective.
   ProgramBuilder(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
                  std::vector<Chunk> chunks);
 
-  /// The slot of `chunk` in the rank's input or output; throws std::invalid_argument when the rank has none.
+  /// The slot of `chunk` in the rank's input or output; throws std::invalid_argument if the rank has none.
   [[nodiscard]] Slot input(std::uint32_t rank, std::uint32_t chunk) const;
   [[nodiscard]] Slot output(std::uint32_t rank, std::uint32_t chunk) const;
   /// A new scratch slot, as large as `chunk`.
   [[nodiscard]] Slot scratch(std::uint32_t rank, std::uint32_t chunk);
-  /// Where the rank may keep what passes through it: its output slot of `chunk`, else a new scratch slot.
+  /// Where the rank may keep data that passes through it: its output slot of `chunk`, else a new scratch slot.
   [[nodiscard]] Slot place(std::uint32_t rank, std::uint32_t chunk);
 
-  // The moves. Each throws std::invalid_argument when a slot does not exist, when a source holds nothing yet, when an
-  // input slot is written, or when the chunks of two slots differ in size.
+  // The moves. Each throws std::invalid_argument if a slot does not exist, if a source holds nothing yet, if an
+  // input slot is written, or if the chunks of two slots differ in size.
 
   void copy(std::uint32_t rank, Slot dst, Slot src);
   /// dst = sources[0] + sources[1] + .., in this order, rounded once. One source is a copy.
   void reduce(std::uint32_t rank, Slot dst, std::span<const Slot> sources);
-  /// A send at one rank and the recv at the other, of `count` consecutive slots in one message.
+  /// A send at one rank and a recv at the other, of `count` consecutive slots in one message.
   void transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, std::uint16_t channel = 0,
                 std::uint32_t count = 1);
-  /// A send at one rank; at the other dst = message + operand.
+  /// A send at one rank; at the other, dst = message + operand.
   void transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
                        std::uint16_t channel = 0, std::uint32_t count = 1);
 
-  /// One instruction with its own `count`, peers and channel, in the rank's lane called `lane` (any number; such lanes
-  /// stand apart from those of the moves above). `operands` are those of a reduce; the instruction's references to
-  /// operands and dependencies are found here. Throws too when it moves no data, or takes a message that was not sent.
+  /// One instruction with its own `count`, peers and channel, in the rank's lane called `lane` (any number; these lanes
+  /// are separate from those of the moves above). `operands` are those of a reduce; the instruction's references to
+  /// operands and dependencies are filled in here. Also throws if it moves no data or receives a message that was not
+  /// sent.
   void append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,
               std::span<const Slot> operands = {});
 
-  /// The moves that follow are `slices` behind (Instruction::skew). Throws std::invalid_argument where that is less
-  /// than before: so what waits is never ahead of what it waits for.
+  /// The moves that follow are `slices` behind (Instruction::skew). Throws std::invalid_argument if that is less than
+  /// before, so an instruction is never ahead of what it waits for.
   void skew(std::uint16_t slices);
 
-  /// The Program so far, validated. The builder may go on.
+  /// The Program so far, validated. Building may continue.
   [[nodiscard]] Program finish() const;
 
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(sites_.size()); }
@@ -83,13 +84,13 @@ class ProgramBuilder {
  private:
   struct Lane {
     std::vector<Draft> drafts;
-    std::map<std::uint32_t, std::uint32_t> waited;  // other lane -> how many of its instructions are known to be done
+    std::map<std::uint32_t, std::uint32_t> waited;  // other lane -> number of its instructions known to be done
   };
-  /// Memory that instructions race for: one scratch slot, or the input and output slot of one chunk.
+  /// Memory that instructions may race for: one scratch slot, or the input and output slots of one chunk.
   struct Location {
     std::optional<Dependency> writer;
     std::vector<Dependency> readers;  // since the last write
-    bool overwritten = false;         // in place, the input is gone
+    bool overwritten = false;         // when run in place, the input is gone
   };
   enum class Content : std::uint8_t { nothing, value, sum };
   struct SlotState {

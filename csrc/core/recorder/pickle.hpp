@@ -13,7 +13,7 @@ class Pickle {
   Pickle& none() { return put("N"); }
   Pickle& boolean(bool value) { return put(value ? "\x88" : "\x89"); }
   Pickle& number(std::int64_t value) {
-    put("\x8a\x08");  // LONG1, eight bytes, the lowest first
+    put("\x8a\x08");  // LONG1, eight bytes, least significant first
     for (int shift = 0; shift < 64; shift += 8) text_ += static_cast<char>(value >> shift);
     return *this;
   }
@@ -23,7 +23,7 @@ class Pickle {
     put("X").word(static_cast<std::uint32_t>(value.size())).put(value);
     return put("r").word(known->second);  // LONG_BINPUT
   }
-  /// A dictionary's key; its value comes next.
+  /// A dictionary's key; its value must follow.
   Pickle& key(std::string_view name) { return text(name); }
 
   Pickle& begin_list() { return put("]("); }
@@ -33,7 +33,7 @@ class Pickle {
   Pickle& begin_tuple() { return put("("); }
   Pickle& end_tuple() { return put("t"); }
 
-  /// The whole pickle, once its one value is complete.
+  /// The whole pickle, once its single value is complete.
   [[nodiscard]] std::string finish() const { return "\x80\x02" + text_ + "."; }
 
  private:

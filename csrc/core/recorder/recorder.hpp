@@ -1,15 +1,15 @@
-// The flight recorder of a group: what its last operations were and how far each of them came, for whoever has to find
-// out why a job hangs.
+// The flight recorder of a group: what its last operations were and how far each of them came, to find out why a job
+// hangs.
 //
-//      launch (callers, one at a time)        owner of progress                 anybody, at any time
-//      open() ──► slot: facts, queued ──────► admitted, started, finished ····► record(): a copy, no lock shared
-//                 └ ring: the slot of an operation that is not finished is never given to another one
+//     launch (callers, one at a time)        owner of progress                 anybody, at any time
+//     open() ──► slot: facts, queued ──────► admitted, started, finished ····► record(): a copy, no lock shared
+//                └ ring: the slot of an operation that is not finished is never given to another one
 //
-// So each slot has one writer at a time. Readers take what they can prove whole: the facts carry a version that is odd
-// while they change (a sequence lock), the rest are single words. Where all slots are held by unfinished operations, a
-// new one goes without (`unrecorded`): of a hang the oldest operations tell the most.
+// So each slot has one writer at a time. Readers accept only consistent data: the facts carry a version that is odd
+// while they change (a sequence lock), the rest are single words. If all slots are held by unfinished operations, a new
+// one is not recorded (`unrecorded`): the oldest operations tell the most about a hang.
 //
-// Also here, because the same few stores serve them: the counters of the group (recorder_text.hpp).
+// The counters of the group (recorder_text.hpp) are kept here too, because the same few stores serve them.
 #pragma once
 
 #include <array>
@@ -37,36 +37,36 @@ namespace syntony {
 
 class Recorder : public std::enable_shared_from_this<Recorder> {
  public:
-  /// The collectives, in the order of `Collective`, and what else there is.
-  /// Of collectives whose callers chose no priority: they have one order. (Descriptor::ordinal)
+  /// Operations whose callers chose no priority: they share one order (Descriptor::ordinal). The kinds of operations
+  /// are the collectives, in the order of `Collective`, and those below.
   static constexpr std::uint8_t kNoPriority = kPriorities;
   static constexpr std::uint8_t kBarrier = 8, kSend = 9, kReceive = 10, kKinds = 11;
   enum class State : std::uint8_t { queued, admitted, started, completed, failed };
 
-  /// What is known when an operation is launched. Plain words: it is copied word by word.
+  /// What is known when an operation is launched. Trivially copyable: it is copied word by word.
   struct Facts {
-    std::uint64_t number = 0;           // of the record in this group, from 0
-    std::uint64_t sequence = 0;         // of a collective, among those of its priority; 0 for a message
-    std::uint64_t elements = 0;         // on which ranks agree (Descriptor); bytes of a message
+    std::uint64_t number = 0;           // number of the record in this group, from 0
+    std::uint64_t sequence = 0;         // of a collective within its priority; 0 for a message
+    std::uint64_t elements = 0;         // equal on all ranks (Descriptor); bytes of a message
     std::uint64_t input_elements = 0;   // on this rank
     std::uint64_t output_elements = 0;  // on this rank
     std::uint64_t tag = 0;              // of a message
     std::int64_t created = 0;           // nanoseconds_now()
     std::int64_t timeout = 0;           // nanoseconds
     std::uint32_t program = 0;          // index of its name
-    std::int32_t peer = 0;              // the root; a message's other end, -1 for any
+    std::int32_t peer = 0;              // the root; for a message the other end, -1 for any
     std::uint8_t kind = 0;
     DType dtype = DType::uint8;
     ReduceOp op = ReduceOp::sum;
     std::uint8_t priority = kNoPriority;  // the one that the caller chose
     std::array<std::uint8_t, 4> unused{};
 
-    /// Of a collective.
+    /// The facts of a collective.
     [[nodiscard]] static Facts of(const Call& call, const Descriptor& descriptor, const Lifetime& lifetime);
     void live(const Lifetime& lifetime);
   };
 
-  /// A Facts and how far it came. Times are 0 where it has not come so far.
+  /// Facts plus how far the operation came. Times are 0 for stages not yet reached.
   struct Record : Facts {
     std::string program_name;
     State state = State::queued;
@@ -80,10 +80,10 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     std::uint64_t failures = 0;
     std::uint64_t bytes = 0;               // the larger of this rank's input and output
     std::int64_t queued_nanoseconds = 0;   // from the call until something moved
-    std::int64_t running_nanoseconds = 0;  // from there to the end: moving and waiting for peers
+    std::int64_t running_nanoseconds = 0;  // from then to the end: moving and waiting for peers
   };
 
-  /// Who this is. `members`: the ranks' numbers in the job.
+  /// Whose recorder this is. `members`: the ranks' numbers in the job.
   struct Identity {
     std::string group;
     std::uint32_t rank = 0;
@@ -91,7 +91,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   };
 
   class Slot;
-  /// An operation's hold on its record; empty for one that goes without. Used by the owner of progress.
+  /// An operation's handle to its record; empty if it has none. Used by the owner of progress.
   class Ticket {
    public:
     Ticket() = default;
@@ -106,26 +106,26 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     Slot* slot_ = nullptr;
   };
 
-  /// `entries` 0 records and counts no operations.
+  /// With 0 `entries`, no operations are recorded or counted.
   Recorder(Identity identity, std::size_t entries);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// SYNTONY_TRACE_ENTRIES, or 2000; the same on all ranks, as 0 also leaves out comparing clocks. Throws
-  /// Error(invalid) for what is no number or beyond a million.
+  /// SYNTONY_TRACE_ENTRIES, or 2000. Must be equal on all ranks, because 0 also skips comparing clocks. Throws
+  /// Error(invalid) if it is not a number or exceeds a million.
   [[nodiscard]] static std::size_t entries_wanted();
 
-  /// Callers, one at a time (the group's mutex). Fills in `number` and `program`.
+  /// Called by callers, one at a time (under the group's mutex). Fills in `number` and `program`.
   [[nodiscard]] Ticket open(Facts facts, std::string_view program);
 
-  // Any thread, any time, from here.
+  // From here on: any thread, at any time.
 
   /// Oldest first.
   [[nodiscard]] std::vector<Record> records() const;
   [[nodiscard]] std::array<Counter, kKinds> counters() const;
-  /// By peer, bytes of collectives and messages that went to it in frames, their headers not counted. Algorithm
-  /// `shared` sends none: its ranks read one another's memory. Written by the owner of progress.
+  /// By peer, the bytes of collectives and messages sent to it in frames, without headers. Algorithm `shared` sends
+  /// none: its ranks read one another's memory. Written by the owner of progress.
   [[nodiscard]] std::span<SentBytes> sent() { return sent_; }
   [[nodiscard]] std::uint64_t unrecorded() const { return unrecorded_.load(std::memory_order_relaxed); }
   /// Collectives without a chosen priority launched so far.
@@ -133,13 +133,13 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   [[nodiscard]] const Identity& identity() const { return identity_; }
   /// This rank's number in the job.
   [[nodiscard]] std::uint32_t job_rank() const { return identity_.members[identity_.rank]; }
-  /// The wires of its transports, for dumps and counters. Before the first dump.
+  /// The wires of its transports, for dumps and counters. Call before the first dump.
   void set_wires(std::vector<std::shared_ptr<Wires>> wires) { wires_ = std::move(wires); }
   [[nodiscard]] const std::vector<std::shared_ptr<Wires>>& wires() const { return wires_; }
-  /// Why the group ended, empty while it has not.
+  /// Why the group ended; empty if it has not.
   [[nodiscard]] std::string failure() const;
   void set_failure(const std::string& sentence);
-  /// What to add to nanoseconds_now() here for the clock of the group's rank 0.
+  /// What to add to nanoseconds_now() here to get the clock of the group's rank 0.
   [[nodiscard]] std::int64_t clock_offset() const { return clock_offset_.load(std::memory_order_relaxed); }
   void set_clock_offset(std::int64_t nanoseconds) { clock_offset_.store(nanoseconds, std::memory_order_relaxed); }
 
@@ -154,8 +154,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   const Identity identity_;
   const std::size_t entries_;
-  std::vector<std::unique_ptr<Slot[]>> pages_;  // the ring, of kPage slots each, made when first needed
-  std::uint64_t next_ = 0;                      // number of the next record, like the next one the callers'
+  std::vector<std::unique_ptr<Slot[]>> pages_;  // the ring, kPage slots each, allocated on demand
+  std::uint64_t next_ = 0;                      // number of the next record; like the following one, used by callers
   std::uint32_t last_name_ = 0;
   std::atomic<std::uint64_t> launched_{0};
   std::atomic<std::uint64_t> unrecorded_{0};

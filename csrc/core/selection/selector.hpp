@@ -1,4 +1,4 @@
-// Which Program runs a call. Uses only what every rank knows: the collective, the algorithm asked for, the bytes on
+// Which Program runs a call. Uses only what every rank knows: the collective, the algorithm requested, the bytes on
 // which ranks must agree, the boxes. Never local sizes or local measurements, or ranks would choose differently.
 #pragma once
 
@@ -22,9 +22,9 @@
 
 namespace syntony {
 
-/// The algorithm that is no Program: collectives of one host through its memory (csrc/core/one_host).
+/// An algorithm that is not a Program: collectives of one host through its memory (csrc/core/one_host).
 inline constexpr std::string_view kSharedAlgorithm = "shared";
-/// Another: all_reduce through switches that add (csrc/core/in_network).
+/// Another: all_reduce through switches that sum (csrc/core/in_network).
 inline constexpr std::string_view kInNetworkAlgorithm = "in_network";
 
 class Selector {
@@ -32,12 +32,13 @@ class Selector {
   /// `boxes`: the ranks of each host.
   Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
 
-  /// Whom one may ask for by name in this collective, beside `auto` and what is loaded. Not all can serve every group.
+  /// The algorithms that can be requested by name for this collective, beside `auto` and loaded ones. Not every group
+  /// supports all of them.
   [[nodiscard]] static std::vector<std::string> names(Collective collective);
 
   /// What runs a call.
   struct Selection {
-    /// The Program itself, or what does the same: in the host's memory (csrc/core/one_host), at aggregators
+    /// Either the Program, or an equivalent: in the host's memory (csrc/core/one_host) or at aggregators
     /// (csrc/core/in_network).
     enum class Way : std::uint8_t { program, shared, in_network };
     std::shared_ptr<const PreparedProgram> program;
@@ -49,29 +50,29 @@ class Selector {
     }
     [[nodiscard]] std::string_view name() const;
   };
-  /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
-  /// Throws Error(invalid) naming what is available.
+  /// `bytes`: of the whole operation (nccl-tests' size); 0 if the ranks may not know the same number. Throws
+  /// Error(invalid) naming what is available.
   [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
                                  const std::string& algorithm);
-  /// What `auto` would be without any table.
+  /// What `auto` would choose without any table.
   [[nodiscard]] Selection select_own(Collective collective, std::uint32_t root, std::size_t bytes);
-  /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
+  /// Throws Error(invalid) if this runtime cannot run `program` (wrong number of ranks, unsupported instructions, ..).
   void add(const std::string& name, std::shared_ptr<const Program> program, const StreamShape& shape);
-  /// From now on `name` means, for this collective, the first range whose `last` is not below the bytes; the last range
-  /// serves what is larger. For `auto`, this takes the place of our own choice, but where a range says `auto` again or
-  /// its schedule has another root; other ranges name builders or schedules.
-  /// Throws Error(invalid) when there are no ranges, or their sizes do not ascend.
+  /// From now on `name` means, for this collective, the first range whose `last` is at least the bytes; the last range
+  /// also covers larger sizes. For `auto`, the table replaces our own choice, except where a range says `auto` again or
+  /// its schedule has another root; other ranges name builders or schedules. Throws Error(invalid) if there are no
+  /// ranges or their sizes do not ascend.
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
-  /// From now on these are the boxes: hosts that are near each other, as a probe has found. All ranks say the same.
-  /// Throws Error(invalid) where they do not hold each rank once.
+  /// From now on these are the boxes: hosts that are near each other, as found by a probe. Must be equal on all ranks.
+  /// Throws Error(invalid) unless they hold each rank exactly once.
   void set_levels(std::vector<std::vector<std::uint32_t>> levels);
-  /// From now on `in_network` can be asked for, where every rank says a way to an aggregator.
+  /// From now on `in_network` can be requested, if every rank names a way to an aggregator.
   void set_aggregation(const std::vector<std::string>& ways);
-  /// From now on `two_shot` has these shares (core/program/algorithms/direct.hpp), and `auto` means it for an
-  /// all_reduce of more than a few bytes. All ranks say the same. Throws Error(invalid) where there is not one per
-  /// rank, or all are 0.
+  /// From now on `two_shot` has these shares (core/program/algorithms/direct.hpp), and `auto` chooses it for an
+  /// all_reduce of more than a few bytes. Must be equal on all ranks. Throws Error(invalid) unless there is one per
+  /// rank and not all are 0.
   void set_shares(std::vector<std::uint32_t> shares);
-  /// What `select` would take: the builder's or schedule's name, and why.
+  /// What `select` would choose: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
 
@@ -83,7 +84,7 @@ class Selector {
     std::string_view why;
   };
   [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
-  /// What `algorithm` means for this collective, root and size.
+  /// What `algorithm` resolves to for this collective, root and size.
   [[nodiscard]] Choice resolved(Collective collective, std::uint32_t root, std::size_t bytes,
                                 const std::string& algorithm) const;
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
@@ -95,15 +96,15 @@ class Selector {
 
   std::uint32_t ranks_;
   std::size_t hosts_;
-  std::vector<std::vector<std::uint32_t>> boxes_;  // what is near each other: the ranks of a host, or more; else none
-  std::vector<std::uint32_t> shares_;              // what each rank sums of an all_reduce; empty: equal ones
+  std::vector<std::vector<std::uint32_t>> boxes_;  // ranks near each other: those of a host, or more; empty: none
+  std::vector<std::uint32_t> shares_;              // what each rank sums of an all_reduce; empty: equal shares
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
   std::map<std::pair<std::string, Collective>, std::vector<SizeRange>> ranges_;
   std::vector<std::string> aggregation_;                     // by rank
   std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
-  /// What `auto` was last, as training asks the same again and again.
+  /// The last choice of `auto`: training requests the same again and again.
   struct Recent {
     std::optional<std::tuple<Collective, std::uint32_t, std::size_t>> question;
     Selection answer;

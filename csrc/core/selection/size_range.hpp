@@ -1,4 +1,4 @@
-// SizeRange: one line of a table of sizes. Up to `last` bytes (included) it is this algorithm's.
+// SizeRange: one line of a size table. It applies up to and including `last` bytes.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// Tuner: what the members of a group put in the place of our own choices of algorithms.
+// Tuner: lets the members of a group replace our own choices of algorithms.
 //
 //      metadata(rank, boxes) ──── all ranks tell each other, in the last step of their meeting ────▶ agreed(boxes, all)
 //
-// What ranks run must be the same everywhere, so `agreed` must depend on nothing but its arguments. Groups made out of
-// a group (split, shrink) have its Tuner.
+// Ranks must run the same everywhere, so `agreed` must depend on nothing but its arguments. Groups derived from a group
+// (split, shrink) inherit its Tuner.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace syntony {
 
-/// A table of sizes under a name; under `auto` it takes the place of our own choice (selector.hpp, `set_size_ranges`).
+/// A named size table; under `auto` it replaces our own choice (selector.hpp, `set_size_ranges`).
 struct SizeTable {
   std::string name;
   Collective collective;
@@ -26,9 +26,9 @@ struct SizeTable {
 
 struct Tuning {
   std::vector<std::pair<std::string, std::shared_ptr<const Program>>>
-      programs;  // by name; the caller has had them proven
+      programs;  // by name; already checked by the caller
   std::vector<SizeTable> tables;
-  std::vector<std::vector<std::uint32_t>> levels;  // hosts that are near each other; empty: nothing is known
+  std::vector<std::vector<std::uint32_t>> levels;  // hosts that are near each other; empty: unknown
   AggregationWays aggregation;
 };
 
@@ -43,7 +43,7 @@ class Tuner {
 
   /// What `rank` tells the others: at most kLongestPost bytes (control.hpp).
   [[nodiscard]] virtual std::string metadata(std::uint32_t rank, const Boxes& boxes) const = 0;
-  /// What the group does, from everybody's metadata in rank order. What it throws ends the making of the group.
+  /// What the group does, from all ranks' metadata in rank order. If it throws, creating the group fails.
   [[nodiscard]] virtual Tuning agreed(const Boxes& boxes, const std::vector<std::string>& metadata) const = 0;
 };
 

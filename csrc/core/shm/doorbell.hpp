@@ -1,7 +1,7 @@
-// What wakes a sleeping process out of epoll: a Unix datagram socket with a name of its own. Whoever knows the name
-// rings it with an empty datagram, so a process needs one descriptor however many peers it has, and hands none over.
+// Wakes a process that sleeps in epoll: a Unix datagram socket with a name of its own. Whoever knows the name rings it
+// with an empty datagram, so a process needs one descriptor however many peers it has, and passes none to others.
 //
-// Anybody in this network namespace who finds the name can ring, too. That wakes the process for nothing, no more.
+// Anybody in this network namespace who finds the name can ring, too. That only causes a spurious wakeup.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace syntony {
 
-/// "syntony-<128 random bits>": an address in the abstract namespace of Unix sockets that no other process has.
+/// "syntony-<128 random bits>": a unique address in the abstract namespace of Unix sockets.
 [[nodiscard]] std::string fresh_unix_address();
 
 class Doorbell {
@@ -19,10 +19,10 @@ class Doorbell {
   Doorbell();
 
   [[nodiscard]] const std::string& address() const { return address_; }
-  /// Readable while somebody has rung since answer().
+  /// Readable if somebody has rung since answer().
   [[nodiscard]] int get() const { return socket_.get(); }
   void answer() const;
-  /// Rings the one at `address`. One that rings already, or whose process is gone, is left alone.
+  /// Rings the doorbell at `address`. Does nothing if it is already ringing or its process is gone.
   void ring(const std::string& address) const;
 
  private:

@@ -1,5 +1,5 @@
-// Notices that a process of this host has ended: by a pidfd, or, where there is none (old kernels, seccomp, no
-// descriptor left), by what /proc says. A zombie has ended, whoever has still to reap it.
+// Notices that a process of this host has ended: by a pidfd or, if there is none (old kernels, seccomp, no descriptor
+// left), through /proc. A zombie counts as ended even before it is reaped.
 #pragma once
 
 #include <sys/types.h>
@@ -16,13 +16,13 @@ class ProcessWatch {
   explicit ProcessWatch(pid_t process);
 
   [[nodiscard]] bool ended();
-  /// Becomes readable when the process ends; -1 where only ended() tells.
+  /// Becomes readable when the process ends; -1 if only ended() can tell.
   [[nodiscard]] int descriptor() const { return pidfd_.get(); }
 
  private:
   pid_t process_;
   UniqueFd pidfd_;
-  std::uint64_t born_ = 0;  // its start in clock ticks after boot: another process with its number has another
+  std::uint64_t born_ = 0;  // start time in clock ticks after boot; distinguishes a later process with the same pid
   std::chrono::steady_clock::time_point next_look_;
   bool ended_ = false;
 };

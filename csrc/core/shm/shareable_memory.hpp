@@ -1,8 +1,8 @@
-// Memory for buffers that all ranks of a host could map: each piece is a memfd, page-aligned, in huge pages where the
-// kernel grants them for shared memory, untouched when handed out (so its pages lie near whoever writes them first).
+// Memory for buffers that all ranks of a host can map: each piece is a memfd, page-aligned, in huge pages if the kernel
+// grants them for shared memory, untouched when handed out (so its pages are placed near their first writer).
 //
-// The process keeps a table of its pieces: find() tells a transport under which descriptor a buffer could be mapped by
-// its peers (one_host/peer_memory.hpp).
+// The process keeps a table of its pieces: find() tells a transport under which descriptor peers could map a buffer
+// (one_host/peer_memory.hpp).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace syntony {
 
 class ShareableMemory {
  public:
-  /// Zeros; at least one page. A child made by fork() shares it, and does not get a copy. Throws Error(system).
+  /// Zeroed; at least one page. A child made by fork() shares it instead of getting a copy. Throws Error(system).
   static std::shared_ptr<ShareableMemory> allocate(std::size_t bytes);
   ~ShareableMemory();
   ShareableMemory(const ShareableMemory&) = delete;
@@ -27,9 +27,9 @@ class ShareableMemory {
   struct Place {
     int descriptor = -1;  // of the memfd
     std::size_t offset = 0;
-    std::uint32_t piece = 0;  // counted in this process from 1: descriptors are used again, these are not
+    std::uint32_t piece = 0;  // counted from 1 in this process and never reused, unlike descriptors
   };
-  /// Where `bytes` at `address` lie; nothing unless they are all in one living piece.
+  /// Where `bytes` at `address` lie; empty unless they are all in one live piece.
   [[nodiscard]] static std::optional<Place> find(const std::byte* address, std::size_t bytes);
 
  private:
@@ -39,7 +39,7 @@ class ShareableMemory {
   UniqueFd memory_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;        // of the piece
-  std::byte* mapped_ = nullptr;  // with room before it for alignment
+  std::byte* mapped_ = nullptr;  // includes room before it for alignment
   std::size_t mapped_bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The control plane of one host: a board in shared memory on which every rank writes its own line, and a watch on every
-// peer's process.
+// The control plane of one host: a board in shared memory on which every rank writes its own line, plus a watch on
+// every peer's process.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ class ShmBoard final : public ControlPlane {
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return peers_; }
   void announce(const Descriptor& started) override;
   void complete(Priority priority, std::uint64_t sequence) override;
-  void inquire() override {}  // the board is always fresh
+  void inquire() override {}  // the board is always up to date
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                     std::uint64_t sequence) const override;

@@ -1,14 +1,14 @@
-// The memory that the ranks of one host share for one group: a memfd, nothing with a name in any file system, so
-// nothing is left behind however a process ends.
+// The memory that the ranks of one host share for one group: a memfd, which has no name in any file system, so nothing
+// is left behind however a process ends.
 //
 //      +--------+---------------------------+--------------------------------------------------------------+
 //      | abort  | BoardLine, posts, stages  | streams: [destination][source][channel][window]              |
 //      |        | per rank                  | each: | released | (stamp, header) payload | .. depth slots  |
 //      +--------+---------------------------+--------------------------------------------------------------+
 //
-// The file is sparse: a connection that is never used never costs a page. The host's lowest rank creates it and hands
-// it to the others over a Unix socket. Both sides know by the kernel's word (SO_PEERCRED) which process is at the other
-// end: nobody says anything to a stranger, nor waits for one.
+// The file is sparse: a connection that is never used never costs a page. The host's lowest rank creates it and passes
+// it to the others over a Unix socket. Both sides learn from the kernel (SO_PEERCRED) which process is at the other
+// end, so no rank tells a stranger anything or waits for one.
 #pragma once
 
 #include <sys/types.h>
@@ -32,22 +32,22 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRememberedOperations = 16;
 inline constexpr std::size_t kMostRanksOfHost = 252;
 
-/// How far a rank is with the operations of one priority.
+/// How far a rank has come with the operations of one priority.
 struct alignas(kCacheLine) BoardProgress {
   Atomic<std::uint64_t> completed;
   Atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
   alignas(kCacheLine) std::array<RacingBytes<sizeof(Descriptor)>, kRememberedOperations> remembered;
 };
 
-/// What a rank tells the others of its host. One writer (the rank itself); padded against neighbouring lines.
+/// What a rank tells the others on its host. Written only by that rank; padded against false sharing.
 struct alignas(2 * kCacheLine) BoardLine {
   std::array<BoardProgress, kPriorities> progress;
   alignas(kCacheLine) Atomic<std::uint32_t> left;
   alignas(kCacheLine) Atomic<std::uint32_t> sleeping;
-  Atomic<std::uint32_t> cpu;  // on which it last waited, + 1; 0: it has not said
+  Atomic<std::uint32_t> cpu;  // CPU on which it last waited, + 1; 0: not known
 };
 
-/// Why the group ended. `state` goes 0 -> 1 (somebody writes) -> 2 (readable).
+/// Why the group ended. `state` goes 0 -> 1 (being written) -> 2 (readable).
 struct alignas(2 * kCacheLine) AbortRecord {
   struct Reason {
     std::uint32_t kind;
@@ -59,15 +59,15 @@ struct alignas(2 * kCacheLine) AbortRecord {
   Published<Reason> reason;
 };
 
-/// What a rank leaves for the others (ControlPlane::post). `number` is written last; 0 means nothing yet.
+/// A message posted for the others (ControlPlane::post). `number` is written last; 0 means nothing yet.
 struct alignas(kCacheLine) Post {
   Atomic<std::uint64_t> number;
   Atomic<std::uint32_t> length;
   RacingBytes<kLongestPost> text;
 };
 
-/// One slot's first cache line. `stamp` is the number of the frame in the slot, counted from 1: written last by the
-/// source, it publishes the frame.
+/// The first cache line of a slot. `stamp` is the number of the frame in the slot, counted from 1; the source writes it
+/// last to publish the frame.
 struct alignas(kCacheLine) SlotLine {
   Atomic<std::uint64_t> stamp;
   Published<FrameHeader> header;
@@ -75,9 +75,9 @@ struct alignas(kCacheLine) SlotLine {
 static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(Atomic<std::uint64_t>::is_always_lock_free && Atomic<std::uint32_t>::is_always_lock_free);
 
-/// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_rounds.hpp); it has
-/// two for each priority, used in turn. `stamp` is the number of the round, written last. Zeros at first:
-/// round 0, published by everybody.
+/// Where a rank shows its peers its contribution to a round of a shared collective (one_host/shared_rounds.hpp); two
+/// per priority, used alternately. `stamp` is the number of the round, written last. Initially zero, i.e. round 0,
+/// published by everybody.
 struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
@@ -88,7 +88,7 @@ struct alignas(2 * kCacheLine) StageBuffer {
   alignas(2 * kCacheLine) std::array<std::byte, kStageBytes> stage;
 };
 
-/// A rank of this host, as it has introduced itself.
+/// A rank of this host as it introduced itself.
 struct ShmMember {
   std::uint32_t rank = 0;
   pid_t process = 0;
@@ -98,11 +98,11 @@ struct ShmMember {
 
 class ShmSegment {
  public:
-  /// The listening socket that a rank opens before it knows whether it will be its host's lowest.
+  /// The listening socket, opened before a rank knows whether it is its host's lowest.
   static UniqueFd listen(const std::string& entrance);
 
-  /// Collective over `members` (ascending, this rank among them). `entrance` is what listen() has returned, `doorbell`
-  /// this process's; it must outlive this. Throws Error(timeout) or Error(dead) naming the ranks that did not come, or
+  /// Collective over `members` (ascending, including this rank). `entrance` is what listen() returned; `doorbell` is
+  /// this process's and must outlive this. Throws Error(timeout) or Error(dead) naming the missing ranks, or
   /// Error(system).
   ShmSegment(std::span<const ShmMember> members, std::uint32_t rank, UniqueFd entrance, const Doorbell& doorbell,
              const StreamShape& shape, std::chrono::steady_clock::time_point deadline);
@@ -121,7 +121,7 @@ class ShmSegment {
   [[nodiscard]] StageBuffer& stage_buffer(std::uint32_t rank, Priority priority, std::uint64_t parity) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
-  /// Wakes `rank` out of epoll.
+  /// Wakes `rank` from epoll.
   void ring(std::uint32_t rank) const { doorbell_.ring(doorbells_[local_[rank]]); }
 
  private:

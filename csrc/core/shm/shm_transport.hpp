@@ -21,9 +21,9 @@ class ShmTransport final : public Transport {
   [[nodiscard]] Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
   bool progress() override { return false; }  // peers move the bytes themselves
   [[nodiscard]] bool unsent() const override { return false; }
-  bool drain(std::chrono::milliseconds) override { return true; }  // what is committed is already theirs
+  bool drain(std::chrono::milliseconds) override { return true; }  // committed frames are already visible to the peers
   void wake() override;
-  /// Something that is no stream has news from us for all peers: wake() shall look at them.
+  /// Something other than a stream has news from this rank for all peers: wake() must check all of them.
   void touch_all();
   void sleeping(bool asleep) override;
   bool meets_on(std::uint32_t cpu) override;
@@ -40,7 +40,7 @@ class ShmTransport final : public Transport {
   std::uint32_t rank_;
   std::vector<std::unique_ptr<Outgoing>> outgoing_;  // made at first use
   std::vector<std::unique_ptr<Incoming>> incoming_;
-  std::vector<std::uint8_t> touched_;  // by local position: has something new from us
+  std::vector<std::uint8_t> touched_;  // by local position: has something new from this rank
   bool any_touched_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Unix sockets whose names lie in the abstract namespace: nothing in a file system, gone with their process.
+// Unix sockets with names in the abstract namespace: nothing in a file system, gone with their process.
 #pragma once
 
 #include <sys/socket.h>
@@ -28,14 +28,14 @@ struct UnixName {
   socklen_t length = 0;
 };
 
-/// `kind`: SOCK_DGRAM or SOCK_SEQPACKET, and flags. Throws Error(system).
+/// `kind`: SOCK_DGRAM or SOCK_SEQPACKET, plus flags. Throws Error(system).
 [[nodiscard]] inline UniqueFd unix_socket(int kind) {
   UniqueFd socket(::socket(AF_UNIX, kind | SOCK_CLOEXEC, 0));
   if (!socket) throw Error(Error::Kind::system, system_sentence("cannot open a Unix socket"));
   return socket;
 }
 
-/// Gives it a name. Throws Error(system).
+/// Binds `socket` to `address`. Throws Error(system).
 inline void bind_to(const UniqueFd& socket, std::string_view address) {
   const UnixName name(address);
   if (::bind(socket.get(), name.get(), name.length) != 0) {

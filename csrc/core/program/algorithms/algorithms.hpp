@@ -1,4 +1,4 @@
-// The table of builders: what can be asked for by name.
+// The table of builders: the algorithms that can be requested by name.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace syntony {
 
-/// What `build` is asked for.
+/// The parameters of `build`.
 struct Asked {
   Collective collective;
   std::uint32_t ranks, root;
@@ -28,9 +28,9 @@ struct Algorithm {
 
 [[nodiscard]] std::span<const Algorithm> algorithms();
 
-/// The Program of algorithm `name`. `root` matters to rooted collectives only (the others state 0), `boxes` to
-/// `hierarchical` only (empty: `boxes_for(ranks)`), `shares` to `two_shot` only (empty: equal ones). Throws
-/// std::invalid_argument when the table has no such builder or ranks or root do not fit.
+/// The Program of algorithm `name`. `root` matters only to rooted collectives (0 otherwise), `boxes` only to
+/// `hierarchical` (empty: `boxes_for(ranks)`), `shares` only to `two_shot` (empty: equal). Throws std::invalid_argument
+/// if the table has no such builder or ranks or root do not fit.
 [[nodiscard]] Program build(std::string_view name, Collective collective, std::uint32_t ranks, std::uint32_t root = 0,
                             const Boxes& boxes = {}, const Shares& shares = {});
 

@@ -1,16 +1,16 @@
-// The hierarchy: ranks live in boxes, and the wires between boxes are the scarce ones.
+// The hierarchy: ranks are grouped in boxes, and the wires between boxes are the bottleneck.
 //
 //      box 0            box 1            box 2         Any sizes, uneven ones too. A rank's *counterpart* in another
 //     [0]-[1]  ~~~~~   [4]-[5]  ~~~~~   [8]-[9]        box is the rank with its place there, counted round and round
 //      | X |            | X |            | X           (place i, modulo the size of that box).
 //     [2]-[3]          [6]-[7]          [10]
 //
-// all_reduce: place j of every box owns part j of the data. Each box sums part j at its owner directly (one rounding);
-// the owners of part j run a ring over the boxes; each owner hands the sum to its box. So a border carries what it
-// would if its box were one rank, spread over all of its ranks. The other collectives move over trees and routes of
-// depth two: all_gather floods a block to its counterparts and they flood their boxes; reduce_scatter is the reverse;
-// all_to_all goes first to the own box's counterpart of the destination, then across (PXN's way); rooted collectives
-// go through one leader per box.
+// all_reduce: place j of every box owns part j of the data. Each box sums part j directly at its owner (one rounding);
+// the owners of part j run a ring over the boxes; each owner sends the sum to its box. So a box's uplink carries as
+// much as if the box were one rank, spread over all of its ranks. The other collectives move over trees and routes of
+// depth two: all_gather floods a block to its counterparts, which flood their boxes; reduce_scatter is the reverse;
+// all_to_all goes first to the destination's counterpart in the own box, then across (as in PXN); rooted collectives go
+// through one leader per box.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ namespace syntony {
 
 using Boxes = std::vector<std::vector<std::uint32_t>>;  // the ranks of each box
 
-/// A split into about sqrt(ranks) boxes of nearly equal size, for ranks that all live on one host: 7 -> {0..3}, {4..6}.
+/// A split into about sqrt(ranks) boxes of nearly equal size, for ranks on a single host: 7 -> {0..3}, {4..6}.
 [[nodiscard]] Boxes boxes_for(std::uint32_t ranks);
 
 /// Throws std::invalid_argument unless every rank is in exactly one box and no box is empty.
 [[nodiscard]] Program hierarchical(Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes);
-/// all_reduce. Throws as `hierarchical` does.
+/// all_reduce. Throws like `hierarchical`.
 [[nodiscard]] Program two_level(std::uint32_t ranks, const Boxes& boxes);
 
 }  // namespace syntony

@@ -1,4 +1,4 @@
-// Trees over the ranks, and the two things one does with a tree: flood it from its root, and sum up to its root.
+// Trees over the ranks and their two uses: flooding from the root and summing up to the root.
 //
 //        flood          sum
 //          r             r
@@ -15,13 +15,13 @@
 
 namespace syntony {
 
-/// A spanning tree: parent[r] is the rank above r; parent[root] == root.
+/// A spanning tree: parent[r] is the parent of r; parent[root] == root.
 struct Tree {
   std::uint32_t root = 0;
   std::vector<std::uint32_t> parent;
 };
 
-/// The same edges, hung from another rank.
+/// The same edges with another rank as the root.
 [[nodiscard]] Tree rerooted(Tree tree, std::uint32_t root);
 
 /// Ranks from `from` up to the root, both included.
@@ -30,14 +30,14 @@ struct Tree {
 /// Ranks by depth: levels[0] is the root. Children of one parent are adjacent.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> levels(const Tree& tree);
 
-/// One chunk's way over one tree.
+/// The path of one chunk over one tree.
 struct Flow {
   std::uint32_t chunk = 0;
   Tree tree;
   std::uint16_t channel = 0;
 };
 
-/// From the root (its output when it holds a finished sum, else its input) to every rank's output.
+/// From the root's input, or its output if that holds a finished sum (`from`), to every rank's output.
 void flood_all(ProgramBuilder& builder, std::span<const Flow> flows, Space from = Space::input);
 
 /// The sum of all inputs into the root's output.
