@@ -1,4 +1,4 @@
-"""How ranks meet before there is a group: four ways to do one thing, all_gather of a few bytes.
+"""How ranks meet before there is a group: four implementations of an all_gather of a few bytes.
 
 TcpBootstrap    rank 0 listens on MASTER_ADDR:MASTER_PORT, the others connect (tcp_bootstrap.py)
 StoreBootstrap  over torch's Store
@@ -34,23 +34,23 @@ class Store(Protocol):
 
 
 def missing(name: str, ranks: list[int], seconds: float, reason: str = "") -> TimeoutError:
-    """The error for ranks that did not come to the all_gather of that name."""
+    """The error that names the ranks that did not come to the all_gather `name`."""
     who = ", ".join(map(str, ranks))
     return TimeoutError(f"rank(s) {who} did not come to {name!r} within {seconds:g} s" + (reason and f" ({reason})"))
 
 
-LONG = 10.0  # seconds after which somebody who waits says for whom
+LONG = 10.0  # seconds after which a waiting rank reports whom it waits for
 
 
 def say_who_waits(rank: str, whom: str) -> None:
-    """After LONG seconds, on stderr, at once: a launcher may end this process while it waits."""
-    # In one piece, its end included: other threads of this process may have the same to say.
+    """Prints, after LONG seconds, on stderr and unbuffered: a launcher may end this process while it waits."""
+    # One write, newline included: other threads of this process may print at the same time.
     sys.stderr.write(f"syntony: {rank} has waited {LONG:g} s for {whom}\n")
     sys.stderr.flush()
 
 
 class Turns:
-    """Makes names unique that come again: one bootstrap serves several groups, one after another."""
+    """Makes repeated names unique: one bootstrap serves several groups, one after another."""
 
     def __init__(self) -> None:
         self._turns: Counter[str] = Counter()
@@ -61,19 +61,19 @@ class Turns:
 
 
 def join(blobs: list[bytes]) -> bytes:
-    """Everybody's blobs as one: their lengths, then they themselves."""
+    """All blobs as one: their lengths, then their contents."""
     return struct.pack(f"<{len(blobs)}I", *map(len, blobs)) + b"".join(blobs)
 
 
 def part(joined: bytes, size: int) -> list[bytes]:
-    """The blobs of `size` ranks that have been joined."""
+    """Splits what `join` has made into the blobs of `size` ranks."""
     lengths = struct.unpack_from(f"<{size}I", joined)
     ends = list(accumulate(lengths, initial=4 * size))
     return [joined[begin:end] for begin, end in pairwise(ends)]
 
 
 class LocalBootstrap:
-    """Ranks that are threads of one process. Make them together: `LocalBootstrap.group(4)`."""
+    """Ranks that are threads of one process. Make them together with `LocalBootstrap.group(4)`."""
 
     def __init__(
         self, rank: int, size: int, meeting: dict[str, dict[int, bytes]], changed: threading.Condition, timeout: float
@@ -105,7 +105,7 @@ class LocalBootstrap:
 class StoreBootstrap:
     """Ranks that share a torch.distributed Store; the arguments are what torch's rendezvous() yields.
 
-    Several may use one store at a time if their ranks make them in the same order. RuntimeError when the store fails.
+    Several may use one store at a time if their ranks make them in the same order. RuntimeError if the store fails.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout: float = 300.0) -> None:
@@ -117,8 +117,8 @@ class StoreBootstrap:
         self._prefix = f"syntony/{store.add(f'syntony/made by {rank}', 1)}"
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        # The last to come reads what each has brought and writes it as one value, which the others read: O(size)
-        # requests in all, where everybody who read everything would make O(size^2).
+        # The last rank to arrive reads all blobs and writes them as one value, which the others read. That is O(size)
+        # requests in total instead of O(size^2) if every rank read every blob.
         turn = f"{self._prefix}/{self._turns.next(name)}"
         keys = [f"{turn}/{rank}" for rank in range(self.size)]
         everything = f"{turn}/all"
@@ -138,31 +138,31 @@ class StoreBootstrap:
         try:
             if self._store.check([everything]):
                 return part(self._store.get(everything), self.size)
-            return [self._store.get(key) for key in keys]  # all came, and the last one died before it wrote
+            return [self._store.get(key) for key in keys]  # all arrived, and the last one died before it wrote
         except RuntimeError as error:  # torch's DistStoreError
             raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
 
     def _wait(self, everything: str, keys: list[str], seconds: float) -> list[int]:
-        """The ranks whose keys are not there in time; none where all are, or where the store is gone."""
+        """The ranks whose keys do not appear in time; empty if all do, or if the store is gone."""
         try:
             self._store.wait([everything], timedelta(seconds=seconds))
-        except RuntimeError:  # torch's DistStoreError: time is up, or the store is gone
+        except RuntimeError:  # torch's DistStoreError: timeout, or the store is gone
             with suppress(RuntimeError):
                 return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
         return []
 
 
 class MpiBootstrap:
-    """Ranks of an MPI communicator, by default all of them. Needs mpi4py. UserError when MPI cannot be loaded.
+    """Ranks of an MPI communicator, by default all of them. Needs mpi4py. UserError if MPI cannot be loaded.
 
-    MPI knows no time limit: a rank that does not come is waited for, and after LONG seconds that is said.
+    MPI has no timeouts: this waits for a missing rank forever, and reports it after LONG seconds.
     """
 
     def __init__(self, communicator: MPI.Intracomm | None = None) -> None:
         if communicator is None:
             try:
                 from mpi4py import MPI
-            except (ImportError, RuntimeError) as error:  # not installed; installed, but without an MPI library
+            except (ImportError, RuntimeError) as error:  # mpi4py is missing, or it finds no MPI library
                 why = str(error).partition("\n")[0]
                 raise UserError(
                     f"MpiBootstrap needs mpi4py and the MPI library that started the ranks: {why}"

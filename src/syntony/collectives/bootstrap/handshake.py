@@ -1,13 +1,13 @@
-"""Both ends of a connection prove that they know the job's secret, and neither tells it.
+"""Both ends of a connection prove that they know the job's secret without revealing it.
 
-    who knocks                                               who listens
-    a number used once                           ──────────►
-                                                 ◄──────────  a number used once
-    HMAC(secret, both numbers, about, "knocks")  ──────────►
-                                                 ◄──────────  HMAC(secret, both numbers, about, "opens")
+    connecting side                                          listening side
+    nonce                                        ──────────►
+                                                 ◄──────────  nonce
+    HMAC(secret, both nonces, about, "knocks")   ──────────►
+                                                 ◄──────────  HMAC(secret, both nonces, about, "opens")
 
-`about` is what the connection is for, so that no proof serves another purpose. What is said afterwards is neither
-hidden nor signed.
+`about` is the purpose of the connection, so that a proof cannot be reused for another purpose. Data sent afterwards is
+neither encrypted nor signed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import time
 from typing import NamedTuple
 
 SIZE = 32
-"""Bytes of a number used once, and of a proof."""
+"""Bytes of a nonce and of a proof."""
 PATIENCE = 10.0
-"""Seconds that somebody who knocks has to prove who it is."""
+"""Seconds that the connecting side has to prove its identity."""
 
 
 class Proofs(NamedTuple):
-    """What the two ends say, this time; compare with `hmac.compare_digest`."""
+    """The proofs of both ends for this connection; compare with `hmac.compare_digest`."""
 
     knocks: bytes
     opens: bytes
@@ -38,12 +38,12 @@ def proofs(secret: bytes, of_who_knocks: bytes, of_who_listens: bytes, about: by
 
 
 def nonce() -> bytes:
-    """One that is used once."""
+    """A random number that is used once."""
     return secrets.token_bytes(SIZE)
 
 
 def job_name() -> str:
-    """SYNTONY_JOB, else SLURM_JOB_ID: a part of the secret, so that two jobs on one port do not mix."""
+    """SYNTONY_JOB, else SLURM_JOB_ID: part of the secret, so that two jobs on one port do not mix."""
     return os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
 
 
@@ -52,8 +52,8 @@ def job_secret(secret: str, job: str) -> bytes:
 
 
 def read(connection: socket.socket, length: int, deadline: float | None = None) -> bytes:
-    """`length` bytes. Raises ConnectionError at the end of the stream, TimeoutError past the deadline, however many
-    bytes trickled in until then; without a deadline the socket's own limit holds."""
+    """Reads `length` bytes. Raises ConnectionError at the end of the stream, and TimeoutError after the deadline even
+    if bytes keep trickling in; without a deadline the socket's own timeout applies."""
     data = bytearray()
     while len(data) < length:
         if deadline is not None:

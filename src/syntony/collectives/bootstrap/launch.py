@@ -1,12 +1,12 @@
-"""Starts ranks on this machine, and answers for them.
+"""Starts ranks on this machine, supervises them, and reports their failures.
 
             launcher (hub)            every rank has a pipe to the launcher, made before the fork:
-           /   |    |    \\            nothing listens, so no stranger can join, and a death is an end of file
+           /   |    |    \\            nothing listens, so no stranger can join, and a death shows as end of file
        rank0 rank1 rank2 rank3
 
-The ranks meet through the hub: `all_gather(name, blob)` is all that a Communicator needs to bootstrap, and all that
-a benchmark or a probe needs to add up its results. Whatever happens to one rank ends the whole run: the others are
-killed, and the launcher says which rank it was; unless the ranks can do without it (Replacing).
+The ranks meet through the hub: `all_gather(name, blob)` is all that a Communicator needs to bootstrap, and all that a
+benchmark or a probe needs to combine its results. A failure of one rank ends the whole run: the launcher kills the
+others and names the rank, unless the ranks can continue without it (Replacing).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from syntony.base.command import FailedError, UserError, tracebacks_wanted
 from syntony.base.stopping import be_a_child
 
 _PR_SET_PDEATHSIG = 1
-_CAUSE_WINDOW = 1.0  # seconds in which a death explains the errors that other ranks have reported
+_CAUSE_WINDOW = 1.0  # seconds within which a death explains errors reported by other ranks
 
 
 class Exchange(Protocol):
-    """How ranks meet, and share small things outside the traffic that is measured (bootstraps.py has four)."""
+    """How ranks meet and exchange small data outside the measured traffic (bootstraps.py has four of them)."""
 
     @property
     def rank(self) -> int: ...
@@ -43,7 +43,7 @@ class Exchange(Protocol):
     def size(self) -> int: ...
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        """Everybody's blob in rank order. Collective; a name is used once. TimeoutError names who did not come."""
+        """All blobs in rank order. Collective; each name is used once. TimeoutError names the missing ranks."""
         ...
 
 
@@ -53,14 +53,14 @@ class RankError(FailedError):
 
 @dataclass(frozen=True)
 class Done:
-    """The rank has finished its work; the run's exit code is the largest of all ranks'."""
+    """The rank has finished; the run's exit code is the largest of all ranks'."""
 
     code: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """The rank has raised; `mistake` says that the user is to blame."""
+    """The rank has raised; `mistake` means that it is a user error."""
 
     sentence: str
     mistake: bool
@@ -68,7 +68,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """The rank is gone without a word."""
+    """The rank ended without a message."""
 
     how: str
 
@@ -91,20 +91,21 @@ class HubExchange:
 
 @dataclass
 class _Member:
-    """What the launcher knows of one rank."""
+    """What the launcher knows about one rank."""
 
     pid: int
     connection: Connection
-    brought: tuple[str, bytes] | None = None  # its part of the gather under way
+    brought: tuple[str, bytes] | None = None  # its part of the gather in progress
     outcome: Done | Failed | Died | None = None
     reaped: bool = False
 
 
 @dataclass(frozen=True)
 class Replacing:
-    """Ranks that have met go on when one of them dies, as long as one is left; so many of the dead are replaced.
+    """After the ranks have met, the others continue if one dies, as long as one is left; this many dead ranks are
+    replaced.
 
-    work    of a process that takes a dead one's place: its Exchange leads to nobody, the others are found without it
+    work    run by a process that replaces a dead rank; its Exchange is not connected: it finds the others by itself
     """
 
     times: int
@@ -114,10 +115,10 @@ class Replacing:
 def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float, replacing: Replacing | None = None) -> int:
     """Forks `ranks` processes that each run `work(exchange)`, and returns the largest of their exit codes.
 
-    replacing    None: a death is the end of all
+    replacing    None: a death ends the run
 
-    Raises RankError, naming the rank, when one dies or fails, or when some keep the others waiting for more than
-    `silence` seconds; UserError when a rank says that the user is mistaken. No process is left in any case.
+    Raises RankError that names the rank if one dies or fails, or if some keep the others waiting for more than
+    `silence` seconds; UserError if a rank reports a user error. No process is left running in any case.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -137,7 +138,7 @@ def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float, repla
 
 
 def _start(members: list[_Member], ranks: int, work: Callable[[Exchange], int]) -> None:
-    """Forks the next one."""
+    """Forks the next rank."""
     ours, theirs = Pipe()
     pid = os.fork()
     if pid == 0:
@@ -149,10 +150,10 @@ def _start(members: list[_Member], ranks: int, work: Callable[[Exchange], int]) 
 
 
 def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoReturn:
-    """Never returns into the launcher's stack: a forked child must not run its parent's clean-up."""
+    """Never returns into the launcher's stack: a forked child must not run its parent's cleanup."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        be_a_child()  # the launcher decides
+        be_a_child()  # signals are the launcher's to handle
         outcome: Done | Failed = Done(work(exchange))
     except Exception as error:
         if tracebacks_wanted():
@@ -167,7 +168,7 @@ def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoRetu
 
 
 def _serve(members: list[_Member], silence: float, replacing: Replacing | None) -> None:
-    """Relays gathers until all ranks are done. Raises what `_verdict` says when they will not be."""
+    """Relays gathers until all ranks are done. Raises the error of `_verdict` if they cannot finish."""
     ranks, left = len(members), replacing.times if replacing is not None else 0
     with selectors.DefaultSelector() as selector:
         for member in members:
@@ -214,7 +215,7 @@ def _go_on(members: list[_Member]) -> bool:
 
 
 def _relay(members: list[_Member]) -> bool:
-    """Answers a gather once every rank has brought its part."""
+    """Completes a gather once every rank has brought its part."""
     parts = [member.brought for member in members if member.brought is not None]
     if len(parts) < len(members):
         return False
@@ -228,7 +229,7 @@ def _relay(members: list[_Member]) -> bool:
 
 
 def _bury(member: _Member) -> None:
-    """Takes note of a rank that has closed its connection, which it does only by ending."""
+    """Records that a rank has closed its connection, which happens only when it ends."""
     _, status = os.waitpid(member.pid, 0)
     member.reaped = True
     if member.outcome is None:
@@ -242,8 +243,8 @@ def _bury(member: _Member) -> None:
 
 
 def _verdict(members: list[_Member], silence: float, fine: type | UnionType) -> Exception:
-    """The one sentence that names rank and cause: a death before a mistake before an error before silence. What is
-    `fine` is no cause, unless it has happened to all, or is waited for."""
+    """The error that names rank and cause. A death takes precedence over a user error, then other errors, then
+    silence. A `fine` result is a cause only if all ranks have it or some wait for it."""
     all_fine = all(isinstance(member.outcome, fine) for member in members)
     for rank, member in enumerate(members):
         if isinstance(member.outcome, Died) and (
@@ -264,7 +265,7 @@ def _verdict(members: list[_Member], silence: float, fine: type | UnionType) -> 
 
 
 def _send(connection: Connection, message: object) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # the reader's end of file tells it better
+    with suppress(BrokenPipeError, ConnectionResetError):  # the reader's end of file reports it better
         connection.send(message)
 
 
@@ -272,5 +273,5 @@ def _receive(connection: Connection) -> Any:
     """The next message, or None at the end of the stream."""
     try:
         return connection.recv()
-    except (EOFError, OSError):  # OSError: it ended within a message
+    except (EOFError, OSError):  # OSError: the stream ended within a message
         return None

@@ -1,4 +1,4 @@
-"""The one runtime of this operating system process, which all groups share, whichever front door made them."""
+"""The one runtime of this operating system process, shared by all groups, whichever API made them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _current: Process | None = None
 
 
 def current() -> Process:
-    """The Process of this process: made at first use, made anew in a forked child.
+    """The Process of this process, made on first use and anew in a forked child.
 
-    At exit its groups are ended while the interpreter still works, so that a script may simply stop.
+    At exit its groups are closed while the interpreter still works, so a script may simply end.
     """
     global _current
     with _lock:

@@ -1,4 +1,4 @@
-"""Which rank this process is, when somebody else has started it; a verb's work on such ranks or on ranks of ours."""
+"""The rank of this process under an external launcher, and running a command's work on those or on our own ranks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def work_on_ranks(
     silence: float,
     replacing: Replacing | None = None,
 ) -> int:
-    """The exit code of a command whose `work` is one rank's: of this process under a launcher, else of each of `ranks`
-    (2) that are started here.
+    """Runs `work`, which is one rank's, and returns the exit code: under a launcher in this process, otherwise in each
+    of `ranks` (2) processes started here.
 
-    `timeout`: seconds to reach the launcher's other ranks; `silence`, `replacing`: run_ranks'. Raises UserError, and
-    RankError that names who failed.
+    `timeout`: seconds to reach the launcher's other ranks; `silence`, `replacing`: as in run_ranks. Raises UserError,
+    and RankError that names the failed rank.
     """
     exchange = exchange_of_this_rank(ranks, timeout)
     return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence, replacing)
 
 
 def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:
-    """The way to the other ranks under torchrun, mpirun, srun or a launcher that sets RANK and WORLD_SIZE; None without
-    one.
+    """The connection to the other ranks under torchrun, mpirun, srun or a launcher that sets RANK and WORLD_SIZE; None
+    without one.
 
-    Raises UserError when `ranks` (the option) contradicts the launcher, or when rank 0 cannot be reached in `timeout`
+    Raises UserError if `ranks` (the option) contradicts the launcher, or if rank 0 cannot be reached within `timeout`
     seconds.
     """
     try:
@@ -53,7 +53,7 @@ def _exchange(timeout: float) -> Exchange | None:
     elif "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None
     elif "TORCHELASTIC_RUN_ID" in environment:
-        # torchrun listens on MASTER_PORT itself: its store is the meeting place.
+        # torchrun itself listens on MASTER_PORT, so ranks meet through its store.
         from torch.distributed.rendezvous import rendezvous
 
         from syntony.collectives.bootstrap.bootstraps import StoreBootstrap

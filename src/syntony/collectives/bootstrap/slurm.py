@@ -1,19 +1,19 @@
-"""What `srun` tells each task of its step, in the words of other launchers."""
+"""Translates what `srun` sets for each task of its step into the variables of other launchers."""
 
 from __future__ import annotations
 
 import os
 import re
 
-_FIRST_PORT, _PORTS = 20_000, 12_000  # below those that systems give to connections (Linux: from 32768)
+_FIRST_PORT, _PORTS = 20_000, 12_000  # below the ephemeral ports (Linux: from 32768)
 
 
 def slurm_step() -> dict[str, str]:
-    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as srun's variables have them; {} for a process that is not one of
-    several tasks of a step.
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from srun's variables; {} if this process is not one of several
+    tasks of a step.
 
-    Task 0 runs on the first of the step's nodes. The port follows from the numbers of job and step, so that steps of
-    one node meet at different ones.
+    Task 0 runs on the first of the step's nodes. The port is derived from the job and step ids, so that steps on one
+    node meet at different ports.
     """
     environment = os.environ
     tasks, nodes = environment.get("SLURM_STEP_NUM_TASKS", ""), environment.get("SLURM_STEP_NODELIST", "")
@@ -29,6 +29,6 @@ def slurm_step() -> dict[str, str]:
 
 
 def _first(nodes: str) -> str:
-    """Of a list as Slurm writes it: node03 of "node[03-05,07],login1"."""
+    """The first node of a Slurm node list: node03 of "node[03-05,07],login1"."""
     found = re.match(r"(?:\[[^\]]*\]|[^,\[])+", nodes)
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", found.group() if found else nodes)

@@ -1,19 +1,19 @@
 """Ranks that meet over TCP: rank 0 listens on MASTER_ADDR:MASTER_PORT, the others connect.
 
     rank R                                                       rank 0
-    hello {rank, ranks}, a number used once          ──────────►
-                                                     ◄──────────  hello {ranks}, a number used once
+    hello {rank, ranks}, nonce                       ──────────►
+                                                     ◄──────────  hello {ranks}, nonce
     proof (handshake.py)                             ──────────►
                                                      ◄──────────  verdict, proof
     blobs by name ..
 
-Rank 0 listens at the addresses that MASTER_ADDR names on its machine, at no others. Both sides prove that they know the
-job's secret and neither tells it: SYNTONY_SECRET, the same at all ranks, else the user's own (user_secret.py), which
-ranks of one home share without being asked. What is said afterwards is neither hidden nor signed: the secret keeps
-strangers out, not those who can change what is on the wire. Where there is neither secret, whoever reaches the port
-while ranks meet can take a rank's place, so only ranks that meet on loopback may have none. A job's name
-(SYNTONY_JOB, else SLURM_JOB_ID) is a part of the secret, so that two jobs on one port do not mix. Who waits long for
-others says so on stderr, with the address.
+Rank 0 listens only at the addresses that MASTER_ADDR names on its machine. Both sides prove that they know the job's
+secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else the user's own (user_secret.py), which ranks
+with a common home directory share automatically. Data sent afterwards is neither encrypted nor signed: the secret keeps
+strangers out, but not those who can modify traffic. Without a secret, anyone who reaches the port while ranks meet can
+take a rank's place, so it may be missing only if ranks meet on loopback. The job's name (SYNTONY_JOB, else
+SLURM_JOB_ID) is part of the secret, so that two jobs on one port do not mix. A rank that waits long for others reports
+it on stderr, with the address.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_
 from syntony.collectives.bootstrap.slurm import slurm_step
 from syntony.collectives.bootstrap.user_secret import user_secret
 
-_FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
+_FRAME = struct.Struct("<8sIII")  # magic, rank, bytes of the name | absent ranks, bytes that follow (hello: ranks)
 _MAGIC = b"syntony3"
 _ADMITTED, _UNKNOWN = 0, 1  # verdicts
 _LARGEST_NAME = 1 << 10
 _LARGEST_BLOB = 1 << 24
 _LARGEST_REASON = 1 << 10
-_LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
-_PAUSE = 0.1  # seconds before rank 0 accepts again when the system has nothing left for a connection
-_STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
+_LINGER = 10.0  # seconds that rank 0 gives slow readers before it closes
+_PAUSE = 0.1  # seconds before rank 0 accepts again after the system has run out of resources for connections
+_STRANGERS = 64  # most unauthenticated connections beside the ranks' at a time; beyond, the oldest is dropped
 
 
 class TcpBootstrap:
-    """Ranks that know the address of rank 0, which serves the others from threads of its own until it is closed.
+    """Ranks that know the address of rank 0, which serves the others from its own threads until it is closed.
 
-    A stranger at the port is dropped without disturbing anybody: without the `secret` within seconds, and at once when
-    too many are there. A closed one frees the port; so does one that nobody holds any more. UserError for numbers that
-    cannot be, when rank 0 cannot listen, without a secret where others than this machine's users reach rank 0, and for
-    ranks with unlike secrets (None: the user's own); ConnectionError when rank 0 cannot be reached within `timeout`
-    seconds.
+    A stranger at the port is dropped without disturbing the ranks: after some seconds without the `secret`, at once if
+    there are too many. The port is freed by close() or when the object is garbage-collected. Raises UserError for
+    invalid numbers, if rank 0 cannot listen, if there is no secret although others than this machine's users can reach
+    rank 0, and if secrets differ between ranks (None: the user's own); ConnectionError if rank 0 cannot be reached
+    within `timeout` seconds.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class TcpBootstrap:
 
     @classmethod
     def from_environment(cls, timeout: float = 300.0) -> TcpBootstrap:
-        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them; what they do not say, srun's
-        variables do (slurm.py). SYNTONY_SECRET, SYNTONY_JOB.
+        """From RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them, or else from srun's
+        variables (slurm.py). Also reads SYNTONY_SECRET and SYNTONY_JOB.
 
-        Under torchrun, whose own store answers at MASTER_PORT, StoreBootstrap is the one to take.
+        Under torchrun, whose own store listens on MASTER_PORT, use StoreBootstrap.
         """
         told = slurm_step() | os.environ
         values = {}
@@ -120,16 +120,16 @@ class TcpBootstrap:
 
     @classmethod
     def of_this_job(cls, rank: int, size: int, address: str, port: int, timeout: float) -> TcpBootstrap:
-        """With the secret and the name that the job's environment has."""
+        """With the secret and the job name from the environment."""
         return cls(rank, size, address, port, timeout, os.environ.get("SYNTONY_SECRET") or None, job_name())
 
     @property
     def secret(self) -> bytes:
-        """What the ranks know beside what they tell each other: the core mixes it into the group's token."""
+        """The secret that the ranks share; the core mixes it into the group's token."""
         return hmac.digest(self._secret, b"syntony group", "sha256")
 
     def close(self) -> None:
-        """Leaves. At rank 0: answers what all have asked for, then frees the port."""
+        """Leaves. Rank 0 first answers all pending requests, then frees the port."""
         if self._socket is not None:
             self._socket.close()
         self._end()
@@ -146,7 +146,7 @@ class TcpBootstrap:
         if self._socket is None:
             return [blob]
         turn = self._turns.next(name).encode()
-        self._socket.settimeout(self.timeout + 5)  # rank 0 answers by its own deadline; this one is for its death
+        self._socket.settimeout(self.timeout + 5)  # rank 0 enforces the deadline; this one detects its death
         try:
             self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(turn), len(blob)) + turn + blob)
             absent, reason, blobs = self._answer(self._socket)
@@ -159,7 +159,7 @@ class TcpBootstrap:
         return blobs
 
     def _answer(self, connection: socket.socket) -> tuple[list[int], str, list[bytes]]:
-        """The ranks that did not come, and why if rank 0 knows; or everybody's blob."""
+        """The ranks that did not come and, if rank 0 knows it, why; or all blobs."""
         blobs: list[bytes] = []
         while len(blobs) < self.size:
             magic, _, absent, length = _FRAME.unpack(read(connection, _FRAME.size))
@@ -186,7 +186,7 @@ class TcpBootstrap:
                 if not said and time.monotonic() > begin + bootstraps.LONG:
                     said = True
                     bootstraps.say_who_waits(f"rank {self.rank}", f"rank 0 at {self._where}: {error}")
-                # Rank 0 may not listen yet, or still to the last group: the only wait here that nothing could announce.
+                # Rank 0 may not listen yet, or still serve the last group. No event announces this, so it is polled.
                 if time.monotonic() > deadline:
                     raise ConnectionError(
                         f"rank {self.rank} could not reach rank 0 at {self._where} within {self.timeout:g} s: {error}"
@@ -225,7 +225,7 @@ class TcpBootstrap:
 
 
 def _addresses(name: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """What a name stands for on this machine. UserError when that is nothing."""
+    """The addresses of a name on this machine. UserError if there are none."""
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -236,7 +236,7 @@ def _addresses(name: str, port: int) -> list[tuple[socket.AddressFamily, tuple[s
 def _listen(
     name: str, addresses: list[tuple[socket.AddressFamily, tuple[str, int]]], backlog: int
 ) -> list[socket.socket]:
-    """At those of the addresses that this machine has: ::1 is not one where IPv6 is off. UserError."""
+    """Listens at those of the addresses that this machine has (::1 is missing if IPv6 is off). UserError."""
     listeners: list[socket.socket] = []
     why = ""
     for family, where in addresses:
@@ -263,18 +263,18 @@ def _proofs(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: in
 
 
 class _Gathering:
-    """One all_gather on its way."""
+    """One all_gather in progress."""
 
     def __init__(self) -> None:
         self.blobs: dict[int, bytes] = {}
-        self.answer = b""  # what all are told, once all have come
-        self.absent: list[int] = []  # known when somebody's time is up: it has failed for all then
+        self.answer = b""  # sent to all, once all have arrived
+        self.absent: list[int] = []  # set when a rank times out: the gather has then failed for all
         self.answered = 0
-        self.told = False  # that it takes long
+        self.told = False  # whether the long wait has been reported
 
 
 class _Meeting:
-    """Rank 0's side: seats each rank once, collects blobs by name, answers when the last has come or time is up."""
+    """Rank 0's side: admits each rank once, collects blobs by name, answers after the last arrival or a timeout."""
 
     def __init__(
         self,
@@ -290,19 +290,19 @@ class _Meeting:
         self._size = size
         self._timeout = timeout
         self._secret = secret
-        self._at_the_door: list[socket.socket] = []  # the one that came first first
+        self._at_the_door: list[socket.socket] = []  # unauthenticated connections, oldest first
         self._seated: set[int] = set()
         self._gatherings: defaultdict[str, _Gathering] = defaultdict(_Gathering)
-        self._changed = threading.Condition()  # guards all these
-        self._trouble = ""  # why ranks may be absent, although they came
+        self._changed = threading.Condition()  # guards all fields above
+        self._trouble = ""  # why ranks may be absent although they connected
         self._closed = False
         self._listeners = _listen(name, addresses, backlog=max(128, size))
         for listener in self._listeners:
             threading.Thread(target=self._accept, args=(listener,), name="syntony-meeting", daemon=True).start()
 
     def close(self) -> None:
-        """Gives those their answers that have them coming, then frees the port. In a child of fork(), which has only
-        copies of the sockets and none of the threads, nothing."""
+        """Sends the answers that are due, then frees the port. Does nothing in a child of fork(), which has copies of
+        the sockets and none of the threads."""
         if os.getpid() != self._process:
             return
         with self._changed:
@@ -311,7 +311,7 @@ class _Meeting:
             self._changed.notify_all()
         for listener in self._listeners:
             with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
             listener.close()
 
     def _quiet(self) -> bool:
@@ -333,32 +333,32 @@ class _Meeting:
             threading.Thread(target=self._serve, args=(connection,), name="syntony-meeting", daemon=True).start()
 
     def _make_way(self, error: OSError) -> bool:
-        """After a refusal of the system's: whether to accept again. False when this meeting is over."""
+        """Whether to accept again after an error of accept(). False if this meeting is over."""
         if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-            return error.errno not in (errno.EBADF, errno.EINVAL)  # closed; else a connection that broke in the queue
+            return error.errno not in (errno.EBADF, errno.EINVAL)  # closed; otherwise a queued connection broke
         with self._changed:
             self._trouble = f"rank 0 cannot accept connections: {error.strerror}"
             first = self._at_the_door[:1]
-            # Descriptors come back when somebody closes some, which nothing announces.
+            # Waits for file descriptors to be freed, which no event announces.
             if self._changed.wait_for(lambda: self._closed, _PAUSE):
                 return False
-            if first and first == self._at_the_door[:1]:  # a rank would have been seated by now
+            if first and first == self._at_the_door[:1]:  # a rank would have been admitted by now
                 with suppress(OSError):
                     self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)
             return True
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # a stranger, or a rank that ended: those that wait for it will be told
+        with connection, suppress(OSError):  # a stranger, or a rank that ended, which is reported to those waiting
             try:
                 rank = self._seat(connection)
             finally:
-                with self._changed, suppress(ValueError):  # seated, or it had to go
+                with self._changed, suppress(ValueError):  # already admitted or dropped
                     self._at_the_door.remove(connection)
             while rank is not None and self._answer(connection, rank):
                 pass
 
     def _seat(self, connection: socket.socket) -> int | None:
-        """The rank at the other end; None for strangers, and for a second one that is early for the next group."""
+        """The rank at the other end; None for strangers, and for a duplicate that is early for the next group."""
         deadline = time.monotonic() + min(PATIENCE, self._timeout)
         magic, rank, _, size = _FRAME.unpack(read(connection, _FRAME.size, deadline))
         if magic != _MAGIC:
@@ -373,7 +373,7 @@ class _Meeting:
             return None
         with self._changed:
             if rank in self._seated or connection not in self._at_the_door:
-                return None  # there is one already; or it had to go
+                return None  # this rank is already here, or the connection was dropped
             self._seated.add(rank)
             self._at_the_door.remove(connection)
         connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + proven.opens)
@@ -391,7 +391,7 @@ class _Meeting:
             here.blobs[rank] = blob
             if len(here.blobs) == self._size:
                 framed = ((_FRAME.pack(_MAGIC, r, 0, len(here.blobs[r])), here.blobs[r]) for r in range(self._size))
-                here.answer = b"".join(chain.from_iterable(framed))  # once for all: the same bytes go to every rank
+                here.answer = b"".join(chain.from_iterable(framed))  # built once: every rank gets the same bytes
             self._changed.notify_all()
             if not self._settled(here, name):
                 here.absent = sorted(set(range(self._size)) - set(here.blobs))
@@ -412,7 +412,7 @@ class _Meeting:
         return True
 
     def _settled(self, here: _Gathering, name: str) -> bool:
-        """Whether all have come, or it is known that some will not, in time. With the lock."""
+        """Whether all have arrived in time, or it is known that some will not. Call with the lock held."""
 
         def settled() -> bool:
             return bool(here.absent) or len(here.blobs) == self._size

@@ -1,7 +1,7 @@
-"""The secret of ranks that were given none: a random value in a file of this user's that nobody else can read.
+"""The default secret of ranks: a random value in a file that only this user can read.
 
-Made by whoever needs it first, and kept: ranks of one user on one machine, or on machines with a common home, know the
-same without being told. `$XDG_CACHE_HOME/syntony/secret/secret`, 0600.
+The first process that needs it creates it, and it is kept. So ranks of one user on one machine, or on machines with a
+common home directory, share it automatically. `$XDG_CACHE_HOME/syntony/secret/secret`, mode 0600.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _FORM = re.compile(rb"[0-9a-f]{64}")
 
 
 def given_secret() -> str:
-    """SYNTONY_SECRET, else the user's own; "" where there can be neither (no home, or one that cannot be written)."""
+    """SYNTONY_SECRET, else the user's own; "" if there is neither (no home directory, or not writable)."""
     return os.environ.get("SYNTONY_SECRET") or user_secret()
 
 
 def user_secret() -> str:
-    """The user's own, made where there is none yet; "" where it cannot be kept from others."""
+    """The user's own secret, created if missing; "" if it cannot be kept private."""
     with private_folder(_NAME) as folder:
         if folder is None:
             return ""
-        return _read(folder) or _make(folder) or _read(folder)  # the last: another process was faster
+        return _read(folder) or _make(folder) or _read(folder)  # the last read: another process was faster
 
 
 def _read(folder: int) -> str:
@@ -46,7 +46,7 @@ def _read(folder: int) -> str:
 
 
 def _make(folder: int) -> str:
-    """Written beside, then linked: whoever sees the name sees all of it, and the first one stays."""
+    """Writes a temporary file and links it into place: readers see a complete file, and the first writer wins."""
     secret, beside = secrets.token_hex(32), f"{_NAME}.{secrets.token_hex(8)}"
     try:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)

@@ -1,4 +1,4 @@
-"""Arrays on GPUs: by kernels where all ranks are on one host (group.py), through pinned memory elsewhere (staging.py).
+"""Arrays on GPUs: by kernels if all ranks are on one host (group.py), else through pinned memory (staging.py).
 
 Importing this package imports neither cupy nor torch, and needs no GPU.
 """

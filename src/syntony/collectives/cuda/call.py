@@ -1,4 +1,4 @@
-"""A collective on arrays in GPU memory, as both roads take it: kernels (group.py), the hosts' memory (staging.py)."""
+"""A collective on arrays in GPU memory, as passed to kernels (group.py) or to staging through the host (staging.py)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class Call:
 
     @property
     def own_sizes_only(self) -> bool:
-        """Each pair of ranks knows its sizes, and nobody all of them."""
+        """Whether each pair of ranks knows its sizes but no rank knows all of them."""
         return self.collective == "all_to_all" and not self.even
 
     def at_once(self, ranks: int) -> int:
-        """Blocks that a rank has to do with."""
+        """Number of blocks that a rank handles."""
         return len(self.blocks) // (ranks if self.collective == "all_to_all" else 1)
 
     def bytes(self, dtype: str, ranks: int) -> int:
-        """By which algorithms are chosen, on CPUs too: of the whole operation; 0 where ranks may not know it alike."""
+        """The size by which algorithms are chosen, as on CPUs: bytes of the whole operation; 0 if ranks may see
+        different sizes."""
         longest = max((elements for _, _, elements in self.blocks), default=0)
         return longest * self.at_once(ranks) * _core.itemsize(dtype) if self.even else 0

@@ -1,4 +1,4 @@
-"""How the ranks of a group take a step together that one of them may be unable to take."""
+"""Lets the ranks of a group take a step together that may fail on some of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syntony import _core
 
 
 def executor() -> Any:
-    """syntony._cuda; RuntimeError where it was not built or there is no GPU."""
+    """syntony._cuda. RuntimeError if it was not built or there is no GPU."""
     try:
         from syntony import _cuda
     except ImportError as error:
@@ -25,7 +25,7 @@ def executor() -> Any:
 
 
 def agreed(group: _core.Communicator, step: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What all ranks say after a step, by rank; RuntimeError, at all of them, when one could not take it."""
+    """The results of a step, by rank; RuntimeError on all ranks if it fails on any of them."""
     try:
         mine = step()
     except (RuntimeError, ValueError) as error:
@@ -38,7 +38,7 @@ def agreed(group: _core.Communicator, step: Callable[[], dict[str, Any]]) -> lis
 
 
 def _gathered(group: _core.Communicator, mine: bytes) -> list[bytes]:
-    """Everybody's bytes, by rank; spaces may follow."""
+    """The bytes of all ranks, by rank; each may be padded with spaces."""
 
     def gather(part: Any, whole: Any) -> None:
         if not group.run_even("all_gather", part, whole):

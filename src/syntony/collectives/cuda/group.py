@@ -1,27 +1,27 @@
 """A group's GPU side: collectives on arrays in GPU memory, by the CUDA executor (csrc/cuda).
 
-    verbs ── arrays on GPUs ──▶ CudaGroup.run ── Program, Plan ──▶ Executor.launch on the caller's stream, or one beside
+    verbs ── arrays on GPUs ──▶ CudaGroup.run ── Program, Plan ──▶ Executor.launch on the caller's or a side stream
                                     │ once, at the first call
-                                    └─ every rank's arena by CUDA IPC, told over a group of its own (`control`)
+                                    └─ exchange of every rank's arena by CUDA IPC, over a separate group (`control`)
 
-It is formed at a group's first call with GPU arrays, by all ranks. A call returns when its kernel is in the current
-stream of the library that the array is of, as with NCCL; work behind it in the stream sees the result. Messages go
-through FIFOs in the arenas, so no call exchanges addresses, and any stream order is right that is alike at all ranks.
+All ranks form it at a group's first call with GPU arrays. A call returns when its kernel is queued on the current
+stream of the array's library, as with NCCL; later work on the stream sees the result. Messages go through FIFOs in the
+arenas, so calls exchange no addresses, and any stream order works that is the same at all ranks.
 
-With `async_op` the kernel is in a stream of the group's own, behind what the caller's holds then, and the caller's
-waits when it is told to (stream_future.py). Programs are the CPU's, those that were loaded and what a tuner says too;
-only where a CPU would take the host's memory (`shared`) a GPU takes `direct` or, for large sums, `two_shot`. One that
+With `async_op` the kernel runs on a stream of the group, after the work on the caller's stream at the call, and the
+caller's stream waits when wait() is called (stream_future.py). Programs are those of the CPU, including loaded ones and
+the tuner's choices, except that `shared` (host memory) becomes `direct` or, for large sums, `two_shot`. A Program that
 cannot be lowered at some rank is refused at all.
 
-What goes wrong is heard of later: by the next call, a wait, or close(). A kernel that waits for longer than the timeout
-ends, and who hears of it names whom it waited for and tells all ranks. A rank that dies or aborts ends the kernels of
-all: `control` has a receive posted that nobody answers, which is over when a peer is lost.
+Errors are reported later: by the next call, a wait, or close(). A kernel that waits for longer than the timeout ends;
+the rank that observes this names the peer that it waited for and tells all ranks. If a rank dies or aborts, the kernels
+of all ranks end: `control` has a posted receive that is never answered and that fails when a peer is lost.
 
-The torch backend launches on a stream of its own and asks what is taken (torch_calls.py).
+The torch backend launches on its own stream and asks which calls are supported (torch_calls.py).
 
-Ranks on several hosts go another way (staging.py). Not done, and said by name: priorities and parts, factors, messages,
-`async_op` in a graph. An average is rounded twice, as a sum and when divided; the CPU's is rounded once. Plans are
-kept for as long as the group, since graphs may hold them: calls of ever new sizes fill the GPU's memory.
+Ranks on several hosts use staging.py. Not supported, each with its own error: priorities and parts, factors, messages,
+`async_op` in a graph. An average is rounded twice, as a sum and after the division; on the CPU it is rounded once.
+Plans live as long as the group, since graphs may refer to them: calls with ever new sizes fill the GPU's memory.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from syntony.collectives.cuda.forming import agreed
 from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import at_stream, current_stream
 
-# Where these lie has been measured on no GPU.
+# These thresholds have not been measured on a GPU.
 ONE_SHOT_BYTES = 1 << 18
-"""Up to here every rank sums everything (`direct`); beyond, its share (`two_shot`)."""
+"""Up to this size every rank sums everything (`direct`); beyond, only its share (`two_shot`)."""
 LOW_LATENCY_BYTES = 1 << 15
-"""Up to here a message's words carry their own flags (`ll`), which takes half of the bandwidth."""
+"""Up to this size the words of a message carry their own flags (`ll`), which takes half of the bandwidth."""
 CHANNELS = 32
-"""As many as a schedule may use on the CPU (synth/model/target.py)."""
+"""The same as a schedule may use on the CPU (synth/model/target.py)."""
 SLOT_BYTES = 128 << 10
 
 _ALIGNMENT = 128
 _NAMES: dict[int, str] = {}
-"""By process id, as a forked process is another. Of threads that fill it at once the first wins, for all."""
+"""By process id, since a forked process needs another name. If threads race to fill it, the first wins for all."""
 _FOR_EVER = 1e9
-"""Seconds."""
+"""Seconds: in effect, no timeout."""
 DIVIDED = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
-"""What arrays on GPUs can divide."""
+"""Types that arrays on GPUs can divide."""
 
 
 class _Shape(NamedTuple):
-    """What calls have in common that one Plan serves."""
+    """What calls must have in common to share one Plan."""
 
     collective: str
     op: str
@@ -71,7 +71,7 @@ class _Shape(NamedTuple):
     elements: tuple[int, ...]
     dtype: str
     program: int
-    """Its hash: another may be loaded under the same name."""
+    """Its hash, since another program may be loaded under the same name."""
     protocol: str
 
 
@@ -80,26 +80,26 @@ class _Prepared:
     plan: Any
     program: _core.Program
     copies: Any = None
-    """Memory for inputs that must not lie where the outputs do; its event: who read it last."""
+    """Memory for inputs that must not overlap the outputs, and an event: its last reader."""
     read: Any = None
 
 
 class CudaGroup:
-    """One rank's. Not for several threads at once."""
+    """One rank's side. Not thread-safe."""
 
     def __init__(self, group: _core.Communicator, device: int) -> None:
-        """Collective. RuntimeError where a rank cannot take part; it is raised at all ranks."""
+        """Collective. Raises RuntimeError on all ranks if any of them cannot take part."""
         self.rank, self.size, self.device = group.rank, group.size, device
         control = group.split(0, group.rank, 0.0, "of GPUs")
         assert control is not None, "only ranks without a color get no group"
         self._group, self._control = group, control
         self._programs: dict[int, _core.Program] = {}  # by hash
         self._prepared: dict[_Shape, _Prepared] = {}
-        self._refusals: dict[_Shape, str] = {}  # "" where there is none
+        self._refusals: dict[_Shape, str] = {}  # "" if supported
         self._held = Held()
         self._launched = 0
         self._latest: deque[str] = deque(maxlen=1024)
-        self._told = False  # somebody has heard of what went wrong
+        self._told = False  # whether the error has been reported
         self._executor: Any = None
         self._watch: _core.Work | None = None
         try:
@@ -148,7 +148,7 @@ class CudaGroup:
         agreed(self._control, connected)
         self._cuda = cuda
         self._beside = cuda.Stream(self.device)
-        self._blocks = min(said["blocks"] for said in told)  # how a Program is cut must be the same at all ranks
+        self._blocks = min(said["blocks"] for said in told)  # all ranks must cut a Program alike
         if self.size > 1:
             self._watch = self._control.receive(0, 0, -1, timeout=_FOR_EVER, async_op=True)
             self._watch.on_done(self._executor.abort)
@@ -156,10 +156,10 @@ class CudaGroup:
     def run(
         self, call: Call, buffers: Sequence[Buffer], average: bool, seconds: float, async_op: bool
     ) -> StreamFuture | None:
-        """Queues it on the current stream, or beside it (`async_op`). `average`: an output is divided by the ranks, in
-        the same stream. `seconds`: how long the kernel may wait for peers.
+        """Queues the call on the current stream, or on a side stream (`async_op`). `average`: divides the output by
+        the number of ranks on the same stream. `seconds`: how long the kernel may wait for peers.
 
-        CommunicationError when a rank is lost or an earlier call was given up; the group must then be made anew.
+        CommunicationError if a rank is lost or an earlier call was given up; the group must then be made anew.
         """
         if any(buffer.device != self.device for buffer in buffers):
             raise UsageError(
@@ -195,12 +195,12 @@ class CudaGroup:
         return future
 
     def _divide(self, target: Buffer) -> None:
-        # A tensor that wants gradients refuses it; what it shares its memory with does not.
+        # A tensor that requires gradients refuses the division in place; its detached alias does not.
         array = target.owner.detach() if hasattr(target.owner, "detach") else target.owner
         array /= self.size
 
     def launch(self, call: Call, dtype: str, seconds: float, stream: int) -> None:
-        """As run(), for blocks of `dtype` on this group's GPU and a stream by its handle."""
+        """As run(), for blocks of `dtype` on this group's GPU and a stream given by its handle."""
         self.check()
         prepared = self._prepare(call, dtype)
         blocks = self._fitted(prepared, call.blocks, _core.itemsize(dtype), stream)
@@ -216,21 +216,21 @@ class CudaGroup:
         self._latest.append(f"{call.collective} #{self._launched} ({elements} x {dtype})")
 
     def takes(self, call: Call, dtype: str) -> bool:
-        """Whether a Plan can be made of it at every rank: all ranks say the same."""
+        """Whether every rank can make a Plan for it; all ranks return the same."""
         try:
             return not self._refusal(self._shape(call, dtype), call)
         except ValueError:
             return False
 
     def _shape(self, call: Call, dtype: str) -> _Shape:
-        """ValueError for an algorithm that does not do it. Its Program is known then."""
+        """Looks up the Program of the call. ValueError if the algorithm does not support it."""
         elements = tuple(size for _, _, size in call.blocks)
         longest = max(elements, default=0) * _core.itemsize(dtype)
         which = (call.collective, call.root, call.bytes(dtype, self.size))
         name, _ = self._group.choice(*which, call.algorithm)
         if call.algorithm == "in_network":
             raise ValueError("aggregators add what is in the memory of hosts")
-        if name in ("shared", "in_network"):  # the latter by a rule, which is for that memory: as if there were none
+        if name in ("shared", "in_network"):  # in_network: chosen by a rule for host memory, which is ignored here
             name = "two_shot" if call.collective == "all_reduce" and longest > ONE_SHOT_BYTES else "direct"
         program = self._group.program_hash(*which, name)
         if program not in self._programs:
@@ -239,7 +239,7 @@ class CudaGroup:
         return _Shape(call.collective, call.op, call.root, elements, dtype, program, protocol)
 
     def _refusal(self, shape: _Shape, call: Call) -> str:
-        """Why no Plan can be made of it at some rank, or nothing: the same at all ranks, or some would wait."""
+        """Why some rank cannot make a Plan for it, or "": the same at all ranks, since otherwise some would hang."""
         if shape not in self._refusals:
             self._refusals[shape] = self._tried(shape, call)
         return self._refusals[shape]
@@ -281,7 +281,7 @@ class CudaGroup:
         return self._prepared[shape]
 
     def _fitted(self, prepared: _Prepared, blocks: Sequence[Block], itemsize: int, stream: int) -> Sequence[Block]:
-        """The blocks as the Program is proven for them: outputs where the inputs are, apart, or (nearly all) both."""
+        """The blocks as the Program is proven for them: in place, out of place, or (nearly all Programs) both."""
         program = prepared.program
         if program.in_place and program.out_of_place:
             return blocks
@@ -300,7 +300,7 @@ class CudaGroup:
         return fitted
 
     def _room(self, prepared: _Prepared, blocks: Sequence[Block], itemsize: int, stream: int) -> int:
-        """The address of memory for copies of the inputs, once the last launch has read those before."""
+        """The address of memory for copies of the inputs, once the last launch has read the previous ones."""
         if self._cuda.capturing(self.device, stream):
             raise UsageError(
                 f"the program {prepared.program.name} is right only where outputs do not lie on inputs, and in a graph "
@@ -314,7 +314,7 @@ class CudaGroup:
         return int(prepared.copies.address)
 
     def check(self) -> None:
-        """Raises what has gone wrong so far, with operation and ranks, and sees to it that all ranks hear of it."""
+        """Raises the errors so far, with operation and ranks, and makes sure that all ranks learn of them."""
         trouble = self._executor.trouble()
         lost = self._watch is not None and self._watch.done
         if trouble is None and not lost:
@@ -342,24 +342,24 @@ class CudaGroup:
         self._control.abort(why)
 
     def close(self) -> None:
-        """Waits for what was launched, and for the other ranks to close. CommunicationError for what went wrong and
-        nobody was told."""
+        """Waits for launched work and for the other ranks to close. Raises CommunicationError for errors not yet
+        reported."""
         try:
             self._executor.wait()
             if not self._told:
                 self.check()
-                self._control.barrier()  # nobody's kernel writes any more,
+                self._control.barrier()  # no kernel writes any more,
                 self._imported.clear()
-                self._control.barrier()  # and nobody holds what is now freed
+                self._control.barrier()  # and no rank maps the memory freed now
         except CommunicationError:
             if not self._told:
-                self.check()  # which knows the operation
+                self.check()  # names the operation
             raise
         finally:
             self.leave()
 
     def leave(self) -> None:
-        """Ends this rank's kernels, without the others."""
+        """Ends this rank's kernels without waiting for the others."""
         self._executor.abort()
         self._executor.wait()
         self._held.wait()
@@ -376,7 +376,7 @@ class CudaGroup:
 
 
 def _process() -> str:
-    """A name that no other process has, in whatever container it is, and that all threads of this one have."""
+    """A name unique to this process, even across containers, and the same for all its threads."""
     number = os.getpid()
     return f"{number} {_NAMES.setdefault(number, secrets.token_hex(8))}"
 

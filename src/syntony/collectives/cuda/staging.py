@@ -1,16 +1,16 @@
-"""A group's GPU side where the ranks are on several hosts: by way of the hosts' memory.
+"""A group's GPU side if the ranks are on several hosts: staging through host memory.
 
     GPU ──down──▶ slot ── an operation of a CPU group ──▶ slot ──up──▶ GPU
     stream `down` [p3]       [p2] (and p1, if it is not over)    [p0]  stream `up`
 
-A slot is pinned memory for one piece of a call; pieces of a call overlap, and so do calls. The copies down of a piece
-wait, in the stream, until its slot's last piece has gone up; a thread waits until they are there before it starts the
-operation. Ranks see the same calls in the same order, cut alike, in a CPU group of their own: what others start in
-between has an order of its own. Which Program runs is the CPU's choice for the whole call.
+A slot is pinned memory for one piece of a call. Pieces of a call overlap, and so do calls. The stream delays the
+device-to-host copies of a piece until the last piece in its slot has gone up; a thread waits for them before it starts
+the operation. Ranks see the same calls in the same order and cut them alike, in a separate CPU group, since operations
+that others start in between have their own order. The CPU's selection picks the Program for the whole call.
 
-The torch backend has the same picture over torch's streams (csrc/torch/device/staging.hpp).
+The torch backend has the same pipeline over torch's streams (csrc/torch/device/staging.hpp).
 
-Not done, and said by name: priorities and parts, factors, messages, graphs.
+Not supported, each with its own error: priorities and parts, factors, messages, graphs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from syntony.collectives.cuda.call import Call
 from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import current_stream
 
-# Where these lie has been measured on no GPU. Ranks must agree on the first.
+# These values have not been measured on a GPU. Ranks must agree on the first.
 PIECE_BYTES = 4 << 20
 SLOTS = 4
 
@@ -39,7 +39,7 @@ _LINE = 64
 
 
 class _Span(NamedTuple):
-    """Bytes of the GPU that have a place in a slot."""
+    """A range of GPU bytes and its place in a slot."""
 
     address: int
     offset: int
@@ -48,25 +48,25 @@ class _Span(NamedTuple):
 
 @dataclass(eq=False)
 class _Staged:
-    """A call on its way."""
+    """A call in flight."""
 
     call: Call
     dtype: str
     algorithm: str
     average: bool
     seconds: float
-    ready: Any  # an event: the caller's stream has come so far
-    owners: list[Any] | None  # of the arrays; None where the caller keeps them
+    ready: Any  # an event: the caller's stream has reached the call
+    owners: list[Any] | None  # of the arrays; None if the caller keeps them alive
     future: StreamFuture
-    most: int  # elements of a block in one piece
+    most: int  # elements of a block per piece
     pieces: int
     failure: Exception | None = None
 
 
 @dataclass(eq=False)
 class _Slot:
-    down: Any  # an event: the inputs of the piece in it are there
-    up: Any  # an event: the last piece in it has gone up
+    down: Any  # an event: the inputs of its piece have arrived
+    up: Any  # an event: the last piece in it has been copied up
     memory: Any = None
     bytes: int = 0
 
@@ -86,15 +86,15 @@ class _Piece:
 
 
 class StagedGroup:
-    """One rank's. Calls are one thread's at a time; copies and operations are the business of a thread of its own."""
+    """One rank's side. One thread at a time may make calls; a thread of the group copies and runs operations."""
 
     def __init__(self, group: _core.Communicator, device: int) -> None:
-        """Collective. RuntimeError where a rank cannot take part; it is raised at all ranks."""
+        """Collective. Raises RuntimeError on all ranks if any of them cannot take part."""
         self.rank, self.size, self.device = group.rank, group.size, device
         wire = group.split(0, group.rank, 0.0, "of GPUs, staged")
         assert wire is not None, "only ranks without a color get no group"
         self._group, self._wire = group, wire
-        self._programs: set[int] = set()  # that the wire's group knows, by their hashes
+        self._programs: set[int] = set()  # hashes of those loaded in the wire's group
         self._held = Held()
         self._cuda: Any = None
         try:
@@ -120,8 +120,8 @@ class StagedGroup:
     def run(
         self, call: Call, buffers: Sequence[Buffer], average: bool, seconds: float, async_op: bool
     ) -> StreamFuture | None:
-        """It comes after what the current stream holds now. Without `async_op` it returns once the host has done its
-        part: what the stream gets from then on comes after it. `seconds`: of each piece on the wire."""
+        """Runs after the work that the current stream holds now. Without `async_op` it returns once the host has done
+        its part; later work on the stream runs after the call. `seconds`: timeout of each piece on the wire."""
         if any(buffer.device != self.device for buffer in buffers):
             raise UsageError(
                 f"{call.collective} got arrays on several devices; rank {self.rank} uses GPU {self.device}"
@@ -143,7 +143,7 @@ class StagedGroup:
         return None
 
     def _algorithm(self, call: Call, dtype: str) -> str:
-        """The name under which the wire's group has the Program that the CPU would run."""
+        """The name that the wire's group uses for the Program that the CPU would run."""
         which = (call.collective, call.root, call.bytes(dtype, self.size), call.algorithm)
         number = self._group.program_hash(*which)
         name = f"staged {number:016x}"
@@ -153,7 +153,7 @@ class StagedGroup:
         return name
 
     def _cut(self, call: Call, target: Buffer) -> tuple[int, int]:
-        """Elements of a block in one piece, and the pieces: the same at all ranks."""
+        """Elements of a block per piece, and the number of pieces: the same at all ranks."""
         longest = max((elements for _, _, elements in call.blocks), default=0)
         if call.own_sizes_only:
             return longest, 1
@@ -165,14 +165,14 @@ class StagedGroup:
         self._wire.abort(why)
 
     def close(self) -> None:
-        """Waits for what was called."""
+        """Waits for all calls."""
         self._calls.put(None)
         self._thread.join()
         self._wire.shutdown()
         self._held.wait()
 
     def leave(self) -> None:
-        """Ends this rank's calls, without the others."""
+        """Ends this rank's calls without waiting for the others."""
         self._wire.shutdown()
         self.close()
 
@@ -187,7 +187,7 @@ class StagedGroup:
                 self._try(piece, self._go_down)
             if not flying:
                 return
-            # What is down goes on its way; but nobody who has arrived waits for what is still being computed.
+            # Start a piece once its inputs have arrived; an arrived piece must not wait for inputs being computed.
             if started < len(flying) and (started == 0 or flying[started].slot.down.done):
                 self._try(flying[started], self._start)
                 started += 1
@@ -196,7 +196,7 @@ class StagedGroup:
                 started -= 1
 
     def _next(self, wait: bool) -> _Piece | None:
-        """The next piece; if there is none, waits for it or returns None; None at the end."""
+        """The next piece. If there is none, waits for it or returns None; None at the end."""
         if self._cutting is None:
             try:
                 self._cutting = None if self._over else self._calls.get(block=wait)
@@ -215,13 +215,13 @@ class StagedGroup:
         return piece
 
     def _try(self, piece: _Piece, step: Callable[[_Piece], None]) -> None:
-        """What fails here alone must end at all ranks, or they would wait."""
+        """Runs a step. A failure that only this rank sees must end the call at all ranks, or they would hang."""
         staged = piece.staged
         if staged.failure is not None:
             return
         try:
             step(piece)
-        except (_core.CommunicationError, ValueError) as failure:  # the others hear of it, or fail alike
+        except (_core.CommunicationError, ValueError) as failure:  # the others learn of it, or fail the same way
             staged.failure = failure
         except RuntimeError as error:
             why = f"rank {self.rank}, on GPU {self.device}: {staged.call.collective} failed: {error}"
@@ -251,7 +251,7 @@ class StagedGroup:
                 inputs.append(given)
             taken = given if source == target else placed(target + begin * itemsize, elements) if target else None
             if taken is not None and (taken is not given or _core.COLLECTIVES[staged.call.collective]["reduces"]):
-                piece.outputs.append(taken)  # else it is there already
+                piece.outputs.append(taken)  # otherwise it is already in place
             offsets.append((given, taken, elements))
         memory = self._room(slot, used)
         piece.blocks = [
@@ -290,7 +290,7 @@ class StagedGroup:
     def _finish(self, piece: _Piece) -> None:
         staged = piece.staged
         if piece.work is not None and staged.failure is not None:
-            with suppress(_core.CommunicationError):  # it has failed already, and this one uses the slot
+            with suppress(_core.CommunicationError):  # already reported; this piece only reuses the slot
                 piece.work.wait()
         self._try(piece, self._go_up)
         if piece.last:

@@ -1,9 +1,9 @@
-"""How far a call on arrays in GPU memory has come that runs beside the caller's stream.
+"""The progress of a call on arrays in GPU memory that runs beside the caller's stream.
 
-    under way ──▶ queued: its end is an event of the GPU         streams can wait for it, and hosts need not
+    under way ──▶ queued: its end is a GPU event                 streams can wait for it, hosts need not
              ╰──▶ failed
 
-A stream can wait for an event only once it has been recorded: until then the host does.
+A stream can wait for an event only once the event has been recorded; until then the host waits.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 from syntony.collectives.cuda.streams import current_stream
 
 _GLANCE = 1e-4
-"""Seconds between two looks at a GPU by a host that waits for so long and no longer."""
+"""Seconds between two polls of a GPU by a host that waits with a timeout."""
 
 
 class StreamFuture:
     """Thread-safe."""
 
     source = -1
-    """As of all collectives: nobody's."""
+    """As for all collectives: no sender."""
 
     def __init__(self, array: Any, device: int, check: Callable[[], object] = lambda: None) -> None:
-        """`array`: whose library's streams are to wait. `check` raises what has gone wrong after it was queued."""
+        """`array`: its library's streams will wait. `check` raises errors that occurred after the call was queued."""
         self._array, self._device, self._check = array, device, check
         self._settled = threading.Event()
         self._end: Any = None
         self._failure: Exception | None = None
 
-    # ---- for who carries it out, one of them, once
+    # ---- for the producer, called once
 
     def queued(self, end: Any) -> None:
         self._end = end
@@ -43,16 +43,16 @@ class StreamFuture:
         self._failure = failure
         self._settled.set()
 
-    # ---- for who wants it
+    # ---- for the consumer
 
     @property
     def done(self) -> bool:
-        """Over, on the GPU too, or failed."""
+        """Whether it has completed, on the GPU too, or failed."""
         return self._settled.is_set() and (self._failure is not None or bool(self._end.done))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """What the library's current stream gets from here on comes after it; where there is no such stream, the host
-        waits. Raises what has gone wrong so far. False when `timeout` seconds passed first."""
+        """Makes later work on the library's current stream wait for the call; without such a stream, the host waits.
+        Raises errors so far. False if `timeout` seconds pass first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._settled.wait(timeout):
             return False
@@ -73,8 +73,8 @@ class StreamFuture:
 
 
 class Held:
-    """Arrays that a GPU may still be at work on: a library that gets them back may give their memory to others. They
-    go when a later call finds that work ended. One thread's."""
+    """Keeps arrays alive that a GPU may still use, since their library might reuse freed memory. They are released
+    when a later call finds the work finished. For one thread."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[Any, Any]] = deque()
@@ -85,7 +85,7 @@ class Held:
         self._held.append((end, arrays))
 
     def wait(self) -> None:
-        """Until the GPU is through."""
+        """Waits until the GPU is done."""
         while self._held:
             self._held[0][0].synchronize()
             self._held.popleft()

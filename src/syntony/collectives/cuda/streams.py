@@ -1,4 +1,4 @@
-"""Which stream of a GPU the library of an array is at. Streams are their handles: numbers."""
+"""The current GPU stream of an array's library. Streams are represented by their handles, as numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syntony.collectives.buffers import UsageError
 
 
 def current_stream(array: Any, device: int) -> int | None:
-    """Where the array's library puts its work, or, where that is not known, the array says; None where it does not."""
+    """The stream on which the array's library queues work, else the one that the array names; None without either."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(array, torch.Tensor):
         return int(torch.cuda.current_stream(device).cuda_stream)
@@ -24,7 +24,7 @@ def current_stream(array: Any, device: int) -> int | None:
 
 @contextmanager
 def at_stream(array: Any, device: int, stream: int) -> Iterator[None]:
-    """The array's library puts its work there for a while. UsageError for a library of which we do not know how."""
+    """Makes the array's library queue its work there for a while. UsageError for an unsupported library."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(array, torch.Tensor):
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):

@@ -1,4 +1,4 @@
-"""What the torch backend asks of a CudaGroup (csrc/torch/device/executor_calls.cpp), on torch's current stream."""
+"""What the torch backend calls on a CudaGroup (csrc/torch/device/executor_calls.cpp), on torch's current stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Described = tuple[str, str, int, Sequence[Block], bool, str, str]
 
 
 def form(group: object, device: int) -> CudaGroup | None:
-    """The kernels of a group (a capsule), on a GPU; None, at all ranks, where one rank cannot take part. Collective."""
+    """The kernels of a group (a capsule) on a GPU; None at all ranks if any of them cannot take part. Collective."""
     core = _core.Communicator.of_capsule(process.current(), group)
     try:
         return CudaGroup(core, device)
@@ -31,7 +31,7 @@ def form(group: object, device: int) -> CudaGroup | None:
 
 
 def takes(group: CudaGroup, described: Described, average: bool) -> bool:
-    """Whether launch() does it; all ranks say the same."""
+    """Whether launch() supports it; all ranks return the same."""
     call, dtype = _call(described)
     return not (average and dtype not in DIVIDED) and group.takes(call, dtype)
 

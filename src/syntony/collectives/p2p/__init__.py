@@ -1,1 +1,1 @@
-"""Schedules on any ProcessGroup: rounds of grouped sends and receives, and sums (`syntony.over`)."""
+"""Runs schedules on any ProcessGroup as rounds of grouped sends, receives and sums (`syntony.over`)."""

@@ -1,4 +1,4 @@
-"""`syntony export p2p`: a schedule as a Python module that needs torch alone."""
+"""`syntony export p2p`: a schedule as a Python module that depends only on torch."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _rounds(options: argparse.Namespace) -> Rounds:
 
 
 def module_text(made: Rounds) -> str:
-    """The module: the executor's source as it is, the rounds, and `run`."""
+    """The module: the executor's unchanged source, the rounds, and `run`."""
     source = Path(__file__).with_name("steps.py").read_text(encoding="utf-8")
     plan = json.dumps(made.to_dict(), separators=(",", ":"))
     return f"""{source}

@@ -1,13 +1,13 @@
-"""`syntony.over(group)`: schedules on a torch ProcessGroup that is not ours, such as NCCL's, RCCL's or gloo's.
+"""`syntony.over(group)`: runs schedules on another backend's torch ProcessGroup, such as NCCL's, RCCL's or gloo's.
 
     fast = syntony.over()                                            the default group, whatever its backend
     fast.all_reduce(tensor)                                          in place
     received = fast.all_to_all(tensor, schedule="exchange.json")     a file that `syntony synth` wrote
 
-A schedule becomes rounds of messages (synth/lowering/rounds.py), is proven as a Program is, and runs as grouped sends,
-receives and sums. Without one it is the direct exchange, which has the fewest launches. Sizes are even.
+A schedule becomes rounds of messages (synth/lowering/rounds.py), is proven like a Program, and runs as grouped sends,
+receives and sums. The default is the direct exchange, which has the fewest launches. Blocks must have equal sizes.
 
-Where the group's backend is ours and tensors are on the CPU, Syntony's executor runs the schedule itself (own.py).
+If the group's backend is ours and tensors are on the CPU, Syntony's executor runs the schedule itself (own.py).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _DEFAULTS = {"all_reduce": "two_shot", "reduce_scatter": "direct", "all_gather":
 
 
 class P2PWork:
-    """An operation that was started.
+    """An operation in flight.
 
     On the CPU it runs on the group's one thread for such operations, in the order in which they were started; on a
-    group of ours, by its progress engine. On other devices all of it is queued on a stream of its own.
+    group of our backend, in its progress engine. On other devices it is queued on a separate stream.
     """
 
     def __init__(self, wait: Callable[[], Tensor], done: Callable[[], bool]) -> None:
         self._wait, self._done = wait, done
 
     def wait(self) -> Tensor:
-        """The result, or raises what went wrong. On devices the current stream waits, and not the host."""
+        """Returns the result or raises the error. On devices the current stream waits, not the host."""
         return self._wait()
 
     def done(self) -> bool:
@@ -60,9 +60,9 @@ class P2PWork:
 
 
 class Over:
-    """A group on which schedules run. All ranks make the same calls, in the same order, with the same schedules.
+    """A group that runs schedules. All ranks make the same calls in the same order, with the same schedules.
 
-    `messages`: always as messages, also where our own executor could run the schedule.
+    `messages`: always use messages, even if our own executor could run the schedule.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, *, messages: bool = False) -> None:
@@ -80,14 +80,14 @@ class Over:
     def all_reduce(
         self, tensor: Tensor, *, op: Any = dist.ReduceOp.SUM, schedule: Source | None = None, async_op: bool = False
     ) -> Any:
-        """Sums in place; returns the tensor, or with `async_op` a P2PWork."""
+        """Sums in place; returns the tensor, or a P2PWork with `async_op`."""
         whole = tensor.contiguous()
         return self._run("all_reduce", whole, whole, tensor, schedule, async_op, op)
 
     def all_gather(
         self, tensor: Tensor, *, output: Tensor | None = None, schedule: Source | None = None, async_op: bool = False
     ) -> Any:
-        """The tensors of all ranks along a new first dimension; in `output` if it is given."""
+        """The tensors of all ranks along a new first dimension; written to `output` if given."""
         return self._moved("all_gather", tensor, (self.ranks, *tensor.shape), output, schedule, async_op)
 
     def reduce_scatter(
@@ -107,7 +107,7 @@ class Over:
     def all_to_all(
         self, tensor: Tensor, *, output: Tensor | None = None, schedule: Source | None = None, async_op: bool = False
     ) -> Any:
-        """What all ranks send here; the first dimension is divided among the ranks, as in all_to_all_single."""
+        """The parts that all ranks send here; the first dimension is divided as in all_to_all_single."""
         self._require_shares(tensor)
         return self._moved("all_to_all", tensor, tuple(tensor.shape), output, schedule, async_op)
 
@@ -123,12 +123,12 @@ class Over:
                 self._in_order().submit(work.wait).add_done_callback(lambda done: _pass_on(done, found))
             return found
 
-        # DDP compares annotations with the classes themselves.
+        # DDP compares the annotations with the classes themselves, so they must not be strings.
         hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}
         return hook
 
     def steps(self, collective: str, schedule: Source | None = None, *, in_place: bool = False) -> Steps:
-        """The proven rounds of a schedule on this group; made once. `in_place` where the schedule can. UserError."""
+        """The proven rounds of a schedule on this group, cached. `in_place` if the schedule supports it. UserError."""
         key = (collective, str(schedule) if isinstance(schedule, Path) else schedule, in_place)
         found = self._steps.get(key)
         if found is None:
@@ -159,7 +159,7 @@ class Over:
         self, collective: str, given: Tensor, wanted: Tensor, result: Tensor, schedule: Source | None, async_op: bool,
         op: Any,
     ) -> Any:  # fmt: skip
-        """Runs contiguous tensors; what arrives in `wanted` is copied to the `result` where that is another tensor."""
+        """Runs contiguous tensors; copies the output from `wanted` to `result` if that is another tensor."""
 
         def finished() -> Tensor:
             return result if wanted is result else result.copy_(wanted)
@@ -181,11 +181,11 @@ class Over:
         if async_op:
             future = self._in_order().submit(run)
             return P2PWork(future.result, future.done)
-        # After what was started before.
+        # Runs after the operations already started.
         return run() if self._thread is None else self._thread.submit(run).result()
 
     def _algorithm(self, own: OwnGroup, collective: str, schedule: Source) -> str:
-        """What our executor calls the schedule; proven and loaded once."""
+        """Our executor's name for the schedule, which is proven and loaded once."""
         key = (collective, str(schedule) if isinstance(schedule, Path) else schedule)
         found = self._loaded.get(key)
         if found is None:
@@ -222,7 +222,8 @@ def _pass_on(done: Future[Tensor], to: torch.futures.Future[Tensor]) -> None:
 def rounds(collective: str, schedule: Source | None, ranks: int, in_place: bool = False) -> Rounds:
     """The proven rounds of a schedule (a file, a Schedule, a Program, a built-in algorithm's name) for `ranks`.
 
-    In place only if asked and where the Program can. Raises UserError: unreadable, refused, for other ranks.
+    In place only if asked for and if the Program supports it. Raises UserError: unreadable, refused, or for another
+    number of ranks.
     """
     program = _program_for(collective, _DEFAULTS[collective] if schedule is None else schedule, ranks)
     made = rounds_of(program, in_place=in_place and program.in_place)
@@ -261,6 +262,6 @@ def program_of(collective: str, source: Source, ranks: int) -> Program:
 
 
 def over(group: dist.ProcessGroup | None = None, *, messages: bool = False) -> Over:
-    """A torch group (default: the default group) of any backend, on which schedules run: as grouped messages, or on a
-    group of ours by Syntony's executor, unless only `messages` are wanted."""
+    """Wraps a torch group (default: the default group) of any backend to run schedules: as grouped messages, or on a
+    group of our backend by Syntony's executor, unless `messages` is set."""
     return Over(group, messages=messages)

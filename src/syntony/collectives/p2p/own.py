@@ -1,7 +1,7 @@
-"""A torch group of our own backend under `syntony.over`: the same proven schedules, run by Syntony's executor.
+"""Runs `syntony.over` on a torch group of our own backend: the same proven schedules, in Syntony's executor.
 
-Messages that torch posts one by one cannot be as fast as the executor that a Program is made for; where there is one,
-`syntony.over(group)` uses it. Results are bit for bit those of the messages.
+Messages posted one by one through torch cannot be as fast as the executor. So `syntony.over(group)` uses the executor
+if there is one. Results are bit for bit those of the messages.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _NUMPY = frozenset(
 
 
 class OwnGroup:
-    """What runs a proven Program on a group of ours."""
+    """Runs proven Programs on a group of our backend."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._names: set[str] = set()
 
     def load(self, program: Program) -> str:
-        """The name under which the executor knows a proven Program."""
+        """Loads a proven Program and returns the executor's name for it."""
         name = f"{program.name} {digest(program)[:16]}"
         if name not in self._names:
             self._communicator._core.add_program(name, program)
@@ -61,7 +61,7 @@ class OwnGroup:
 
 
 def _array(tensor: Tensor, collective: str) -> Any:
-    """The tensor's memory as a NumPy array, which a call takes several times as fast, where NumPy knows its type."""
+    """The tensor's memory as a NumPy array if NumPy has its type; calls take that several times faster."""
     if tensor.dtype in _NUMPY:
         return tensor.detach().numpy()
     if collective in ("all_gather", "all_to_all") and tensor.element_size() == 2:
@@ -70,7 +70,7 @@ def _array(tensor: Tensor, collective: str) -> Any:
 
 
 def own_group(group: dist.ProcessGroup) -> OwnGroup | None:
-    """The executor under a torch group; None where its CPU backend is not ours."""
+    """The executor under a torch group; None if its CPU backend is not ours."""
     try:
         return OwnGroup(communicator_of(group))
     except RuntimeError:

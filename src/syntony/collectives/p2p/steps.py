@@ -1,17 +1,17 @@
 """Runs a schedule as rounds of grouped sends, receives and sums, over any torch ProcessGroup and on any device.
 
-This file needs torch alone: `syntony export p2p` writes it, with the rounds of one schedule, as a module of its own.
+This file depends only on torch: `syntony export p2p` writes it, with the rounds of a schedule, as a standalone module.
 
-    receives    posted as early as their place is free, so that no sender waits for them
-    sends       of a round as soon as what they carry is there
-    the rest    copies and sums that no send of the round waits for, while its messages are under way
-    waiting     for single messages, where their data are read, not for rounds
+    receives    posted as soon as their place is free, so that no sender waits for them
+    sends       of a round start as soon as their data is ready
+    the rest    copies and sums that no send of the round needs, while its messages are in flight
+    waiting     for single messages where their data is read, not for whole rounds
 
     slice A   send 0 ......... add, send 1 ........ add, send 2 ..
     slice B   ....... send 0 ............ add, send 1 ...........
 
-Large buffers are cut into two slices, one of which adds while the messages of the other are under way. On devices,
-whose backends launch messages in groups (NCCL, RCCL), all messages of a round are one launch.
+Large buffers are cut into two slices: one adds while the messages of the other are in flight. On devices, whose
+backends launch messages in groups (NCCL, RCCL), all messages of a round are one launch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Place = tuple[int, int]  # space, index
 Spot = tuple[int, int, int]  # space, first element, last element + 1
 _INPUT, _OUTPUT, _SCRATCH = range(3)
 _TWO_SLICES = 1 << 20  # bytes from which a buffer is cut into two slices
-_MOST_LENGTHS = 64  # whose places are remembered
+_MOST_LENGTHS = 64  # lengths whose places are cached
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _ADD: dict[Any, Callable[..., Tensor]] = {
     dist.ReduceOp.SUM: torch.add,
@@ -41,9 +41,10 @@ _ADD: dict[Any, Callable[..., Tensor]] = {
 
 @dataclass(eq=False)
 class _Action:
-    """A message (`peer`), or a copy or sum of `terms` into `to`; first it waits for the messages `after`.
+    """A message (`peer`), or a copy or sum of `terms` into `to`; it first waits for the messages `after`.
 
-    `places` of a message lie one after another in it. `after` of a sum are one list for each term, then one for `to`.
+    The `places` of a message lie one after another in it. `after` of a sum has one list for each term, then one for
+    `to`.
     """
 
     kind: str  # send, recv or local
@@ -51,11 +52,11 @@ class _Action:
     peer: int = -1
     to: Place = (0, 0)
     after: list[list[int]] = field(default_factory=list)
-    number: int = -1  # of a message
+    number: int = -1  # of the message
 
 
 class Steps:
-    """One rank's part of a schedule. `plan`: what `syntony.synth.lowering.rounds.Rounds.to_dict` gives."""
+    """One rank's part of a schedule. `plan` is the result of `syntony.synth.lowering.rounds.Rounds.to_dict`."""
 
     def __init__(self, plan: dict[str, Any], group: dist.ProcessGroup | None = None) -> None:
         self.plan = plan
@@ -64,7 +65,7 @@ class Steps:
         if plan["ranks"] != ranks:
             raise ValueError(f"schedule '{plan['name']}' is for {plan['ranks']} ranks; the group has {ranks}")
         self._slots = plan["slots"][self.rank]
-        # Of all ranks, since all must cut alike.
+        # Looks at all ranks, since all must cut alike.
         self._adds = any(len(terms) > 1 for rounds in plan["rounds"] for one in rounds for _, terms in one["local"])
         self._rounds = plan["rounds"][self.rank]
         self._orders: dict[bool, list[list[_Action]]] = {}
@@ -73,11 +74,11 @@ class Steps:
 
     @property
     def launches(self) -> int:
-        """Grouped launches of this rank, for one slice."""
+        """Number of this rank's grouped launches, for one slice."""
         return sum(bool(one["sends"] or one["recvs"]) for one in self._rounds)
 
     def input_blocks(self) -> list[int]:
-        """The blocks of this rank's input, in order; its input is these, one after another, all of one size."""
+        """The blocks of this rank's input, in order; the input is their concatenation, all of one size."""
         return _blocks(self.plan, self.rank, starting=True)
 
     def output_blocks(self) -> list[int]:
@@ -85,7 +86,7 @@ class Steps:
         return _blocks(self.plan, self.rank, starting=False)
 
     def run(self, given: Tensor, wanted: Tensor, op: Any = dist.ReduceOp.SUM, slices: int | None = None) -> None:
-        """Runs it: `given` and `wanted` are contiguous and flat; the same tensor in place.
+        """Runs the schedule: `given` and `wanted` are contiguous and flat; the same tensor if in place.
 
         Returns when `wanted` is complete on the CPU, or queued on the current stream of another device.
         """
@@ -115,7 +116,7 @@ class Steps:
             wanted.div_(self.plan["ranks"]) if wanted.is_floating_point() else wanted.floor_divide_(self.plan["ranks"])
 
     def _scratch(self, elements: int, like: Tensor) -> Tensor:
-        """On the CPU the memory of the last run where it is large enough: new pages cost more than the messages."""
+        """On the CPU, reuses the last run's memory if it is large enough: new pages cost more than the messages."""
         if like.device.type != "cpu":
             return like.new_empty(elements)
         if self._kept.dtype != like.dtype or self._kept.numel() < elements:
@@ -130,12 +131,12 @@ class Steps:
 
 
 class _Ordering:
-    """Puts a rank's part in order, round by round (see the top of this file), and says what waits for which message."""
+    """Orders a rank's actions round by round (see the module docstring), and finds the messages each waits for."""
 
     def __init__(self, plan: dict[str, Any], rank: int, *, early: bool) -> None:
         self.rounds, self.early = plan["rounds"][rank], early
         inputs, outputs, _ = plan["slots"][rank]
-        # In place, input and output of a chunk are one memory.
+        # In place, the input and output of a chunk share memory.
         at = {chunk: (_INPUT, index) for index, chunk in enumerate(inputs)} if plan["in_place"] else {}
         self.memory = {(_OUTPUT, index): at[chunk] for index, chunk in enumerate(outputs) if chunk in at}
 
@@ -164,7 +165,7 @@ class _Ordering:
         return {self._real(place) for place in action.places} if action.kind == "recv" else set()
 
     def _needed(self, steps: Sequence[_Action], sends: Sequence[_Action]) -> list[bool]:
-        """Which local steps must come before the sends, directly or for another that must."""
+        """Which local steps must precede the sends, directly or for another step that must."""
         reads = {place for send in sends for place in self._reads(send)}
         writes: set[Place] = set()
         needed = []
@@ -177,9 +178,9 @@ class _Ordering:
         return needed[::-1]
 
     def _place_receives(self) -> None:
-        """Each receive goes behind the last action that uses its places, and behind earlier ones of its peer.
+        """Puts each receive behind the last action that uses its places, and behind earlier receives from its peer.
 
-        Behind messages it waits for its round: posting must not wait for them.
+        If that action waits for messages, the receive stays in its own round: posting must not wait for them.
         """
         used: dict[Place, tuple[int, int]] = {}  # round, and position behind the last local step
         posted: dict[Place, int] = {}
@@ -210,7 +211,7 @@ class _Ordering:
         count = 0
 
         def free(places: Iterable[Place]) -> list[int]:
-            """The messages after which these can be written."""
+            """The messages after which these places can be written."""
             found = [arriving.pop(place) for place in places if place in arriving]
             return found + [message for place in places for message in leaving.pop(place, ())]
 
@@ -231,7 +232,7 @@ class _Ordering:
 
 
 class _Bound:
-    """Where the places of a rank lie, for blocks of `length` elements: slice `number` of `slices`."""
+    """The memory of a rank's places, for blocks of `length` elements: slice `number` of `slices`."""
 
     def __init__(self, steps: Steps, length: int, number: int, slices: int) -> None:
         chunks, slots = steps.plan["chunks"], steps._slots
@@ -255,7 +256,7 @@ class _Bound:
         self._joined: dict[tuple[Place, ...], list[Spot]] = {}
 
     def joined(self, places: tuple[Place, ...]) -> list[Spot]:
-        """As few spots as these places are, neighbours as one; without those that are empty."""
+        """Merges neighbouring places into as few spots as possible; drops empty ones."""
         found = self._joined.get(places)
         if found is None:
             found = self._joined[places] = []
@@ -268,14 +269,14 @@ class _Bound:
 
 
 class _Run:
-    """One slice of one run: its memory, and the messages under way."""
+    """One slice of one run: its memory, and the messages in flight."""
 
     def __init__(self, group: Any, bound: _Bound, memory: list[Tensor], op: Any) -> None:
         self._group, self._bound, self._memory, self._add = group, bound, memory, _ADD[op]
         self._under_way: dict[int, tuple[Sequence[Any], Tensor, list[Tensor]]] = {}
 
     def perform(self, actions: Sequence[_Action]) -> None:
-        """Actions one after another, each message posted by itself."""
+        """Runs actions one after another, posting each message by itself."""
         send, recv, tag = self._group.send, self._group.recv, self._bound.number
         for action in actions:
             if action.kind == "local":
@@ -286,7 +287,7 @@ class _Run:
                 self._under_way[action.number] = ((post([message], action.peer, tag),), message, views)
 
     def perform_grouped(self, actions: Sequence[_Action]) -> None:
-        """The same, with all messages of a round in one launch, where its first send or last receive stands."""
+        """The same, with all messages of a round in one launch, at its first send or last receive."""
         messages = [action for action in actions if action.kind != "local"]
         last = max((actions.index(action) for action in messages), default=-1)
         for position, action in enumerate(actions):
@@ -310,7 +311,7 @@ class _Run:
                 self._under_way[number] = (works, message, views)
 
     def finish(self) -> None:
-        """All messages are through."""
+        """Waits for all messages."""
         for number in list(self._under_way):
             self._wait(number)
 
@@ -325,7 +326,7 @@ class _Run:
                     view.copy_(part)
 
     def _message(self, action: _Action) -> tuple[Tensor, list[Tensor]] | None:
-        """What is sent, or received into, and the places that it is then copied to; None if it is empty."""
+        """The tensor to send or receive into, and the places that it is then copied to; None if it is empty."""
         for number in action.after[0]:
             self._wait(number)
         views = [self._memory[space][start:end] for space, start, end in self._bound.joined(action.places)]
@@ -340,7 +341,7 @@ class _Run:
         return self._memory[space][start:end]
 
     def _terms(self, action: _Action) -> Iterator[Tensor]:
-        """Each term when it has arrived."""
+        """Yields each term when it has arrived."""
         for place, after in zip(action.places, action.after, strict=False):
             for number in after:
                 self._wait(number)
@@ -360,7 +361,7 @@ class _Run:
             self._add(first, second, out=to)
             return
         wide = _WIDE.get(to.dtype, to.dtype)
-        # The sum grows in its own place unless that is a later term.
+        # The sum accumulates in its own place unless that place is also a later term.
         apart = wide != to.dtype or to.data_ptr() in {self._at(place).data_ptr() for place in action.places[2:]}
         total = self._add(first.to(wide), second.to(wide), out=torch.empty_like(to, dtype=wide) if apart else to)
         for term in terms:
@@ -391,7 +392,7 @@ def _blocks(plan: dict[str, Any], rank: int, *, starting: bool) -> list[int]:
 
 
 def _chunk_ranges(chunks: Sequence[Sequence[int]], length: int) -> list[tuple[int, int]]:
-    """Per chunk its elements within its block, cut by weight."""
+    """The element range of each chunk within its block, cut by weight."""
     total: dict[int, int] = {}
     for block, weight in chunks:
         total[block] = total.get(block, 0) + weight

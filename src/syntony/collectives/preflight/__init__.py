@@ -1,1 +1,1 @@
-"""`syntony preflight`: whether the hosts of a job are fit for it, before it starts."""
+"""`syntony preflight`: checks whether the hosts of a job are fit for it before it starts."""

@@ -1,7 +1,7 @@
-"""What a rank can do by itself: memory that keeps what is written to it, and how fast it copies and computes.
+"""Checks a rank by itself: its memory keeps what is written to it, and how fast it copies and computes.
 
 write a pattern ─► read it back ─► the same, inverted: every bit has been 0 and 1
-copy, compute, window after window: the median window counts, so that a rank that is stopped now and then shows
+copy, compute, window after window: the median window counts, so that a rank that is stopped now and then stands out
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_PIECE = 1 << 20  # words that are compared at a time
-_COPIED = 1 << 22  # bytes: more than the caches of one core keep
-_COMPUTED = 1 << 10  # numbers: few enough that memory has no part in it
+_PIECE = 1 << 20  # words compared at a time
+_COPIED = 1 << 22  # bytes: more than the caches of one core hold
+_COMPUTED = 1 << 10  # numbers: few enough to stay in cache
 _ROUNDS, _WINDOWS, _WINDOW = 3, 5, 0.05  # seconds
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -30,7 +30,7 @@ class Alone:
 
 
 def examined(memory: int) -> Alone:
-    """Of this rank, with so many bytes of memory."""
+    """Examines this rank, with this many bytes of memory."""
     source, target = np.zeros(_COPIED, np.uint8), np.zeros(_COPIED, np.uint8)
     factor, product = np.full(_COMPUTED, 1.0), np.full(_COMPUTED, 1.0)
     return Alone(
@@ -41,7 +41,7 @@ def examined(memory: int) -> Alone:
 
 
 def changed(words: NDArray[np.uint64]) -> int:
-    """Words of this memory that do not keep what is written to them."""
+    """Counts the words of this memory that do not keep what is written to them."""
     wrong = 0
     for inverted in (np.uint64(0), ~np.uint64(0)):
         for begin in range(0, len(words), _PIECE):
@@ -54,7 +54,7 @@ def changed(words: NDArray[np.uint64]) -> int:
 
 
 def _pattern(begin: int, count: int, inverted: np.uint64) -> NDArray[np.uint64]:
-    """Another word at every address, so that a word in the wrong place shows."""
+    """A different word at every address, so that a misplaced word is detected."""
     return (np.arange(begin, begin + count, dtype=np.uint64) * _ODD) ^ inverted
 
 

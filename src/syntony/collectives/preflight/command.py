@@ -1,4 +1,4 @@
-"""The verb `preflight`: which hosts to leave out of a job, before it starts.
+"""The command `preflight`: which hosts to leave out of a job, before it starts.
 
 each rank alone     its memory keeps what is written to it; how fast it copies and computes
 every pair          latency and bandwidth of its wires, one pair at a time (collectives/probe.py)
@@ -34,7 +34,7 @@ def _preflight(arguments: argparse.Namespace) -> int:
 
 
 def _examine(exchange: Exchange, hosts: Sequence[str], arguments: argparse.Namespace) -> int:
-    """1 where a host should be left out. Who is lost or late on the way is found, too."""
+    """Returns 1 if a host should be left out. Ranks lost or late during the checks are findings too."""
     from syntony._core import CommunicationError
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.preflight.verdict import to_leave_out
@@ -66,7 +66,7 @@ def _examine(exchange: Exchange, hosts: Sequence[str], arguments: argparse.Names
 def _checked(
     group: Communicator, hosts: Sequence[str], arguments: argparse.Namespace
 ) -> tuple[list[Finding], dict[str, Any], list[str]]:
-    """What was found, and all numbers: for programs, and for people. Collective."""
+    """The findings, and all numbers: for programs, and for people. Collective."""
     import numpy as np
 
     from syntony.collectives.preflight.alone import Alone, examined

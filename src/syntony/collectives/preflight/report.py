@@ -1,4 +1,4 @@
-"""The numbers of a check, as text and as JSON."""
+"""The measurements of a preflight check, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syntony.topologies.probed.measurements import Measurements
 
 
 def table(hosts: Sequence[str], alone: Sequence[Alone], wires: Measurements, together: Together) -> list[str]:
-    """A host's row has the least of its ranks."""
+    """One row per host, with the lowest values of its ranks."""
     rows: list[tuple[object, ...]] = [("host", "ranks", "copies", "computes", "sends", "receives")]
     for host, ranks in _ranks(hosts).items():
         out, into = _wires(ranks, hosts, wires)
@@ -52,7 +52,7 @@ def _ranks(hosts: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _wires(ranks: Sequence[int], hosts: Sequence[str], wires: Measurements) -> tuple[float, float]:
-    """The median bandwidth out of a host and into it; among its ranks where there is no other host."""
+    """The median bandwidth out of a host and into it; among its own ranks if there is no other host."""
     others = [rank for rank in range(len(hosts)) if rank not in ranks] or list(ranks)
     out, into = wires.bandwidth[np.ix_(ranks, others)], wires.bandwidth[np.ix_(others, ranks)]
     return float(np.nanmedian(out)), float(np.nanmedian(into))

@@ -1,4 +1,4 @@
-"""Whether the collectives of a group give the right results, and how long each takes."""
+"""Checks that the collectives of a group give correct results, and measures how long each takes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 from syntony.collectives.verbs import Verbs
 
 SIZES = (1 << 10, 1 << 20)
-"""Bytes of a rank's part."""
+"""Bytes of each rank's part."""
 _REPEAT = 5
 _Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Together:
-    """seconds: by collective and bytes, the best of some, of the slowest rank; wrong: ranks with wrong results."""
+    """seconds: by collective and bytes, the best of several calls, on the slowest rank; wrong: ranks with wrong
+    results."""
 
     seconds: Mapping[str, Mapping[int, float]]
     wrong: Mapping[str, tuple[int, ...]]
 
 
 def tried(group: Verbs) -> Together:
-    """Every collective at every size. Collective; the same on all ranks."""
+    """Runs every collective at every size. Collective; returns the same on all ranks."""
     seconds: dict[str, dict[int, float]] = {}
     wrong: dict[str, tuple[int, ...]] = {}
     for name, run in _COLLECTIVES.items():
@@ -82,7 +83,7 @@ def _broadcast(group: Verbs, count: int) -> bool:
 
 
 def _sum(ranks: int, numbers: _Numbers) -> _Numbers:
-    """Of numbers to which each rank has added its own."""
+    """The sum of arrays to which each rank has added its number."""
     return (numbers * ranks + ranks * (ranks - 1) // 2).astype(np.int32)
 
 

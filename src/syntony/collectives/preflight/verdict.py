@@ -1,9 +1,9 @@
-"""Which hosts to leave out: from what was found about ranks and pairs of ranks.
+"""Decides which hosts to leave out, from the findings about ranks and pairs of ranks.
 
-a rank was found              its host goes
-pairs were found, as here     the fewest hosts that end them all, the one with most of them first:
-  h0 -> h2, h1 -> h2            h2
-  h0 -> h2                      one of the two; which, the pair alone does not tell, so the later one
+a finding about a rank         its host is left out
+findings about pairs, as here  the fewest hosts that cover them all, the one with most pairs first:
+  h0 -> h2, h1 -> h2             h2
+  h0 -> h2                       one of the two; a single pair does not tell which, so the later one
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.collectives.preflight.alone import Alone
 from syntony.collectives.preflight.together import Together
 from syntony.topologies.probed.health import Finding
 
-_FEWEST = 3  # ranks: of two, nobody can say which is slow
+_FEWEST = 3  # ranks; among two, it cannot be decided which is slow
 
 
 def of_ranks(found: Sequence[Alone], hosts: Sequence[str], tolerance: float) -> list[Finding]:
@@ -49,7 +49,7 @@ def of_results(found: Together, hosts: Sequence[str]) -> list[Finding]:
 
 
 def to_leave_out(findings: Sequence[Finding], hosts: Sequence[str]) -> tuple[str, ...]:
-    """Hosts without which nothing of this would have been found."""
+    """The hosts that account for all findings."""
     out = {hosts[finding.ranks[0]] for finding in findings if len(finding.ranks) == 1}
     order = list(dict.fromkeys(hosts))
     while True:

@@ -1,4 +1,4 @@
-"""The verb `trace`: what the ranks' flight recorders say together."""
+"""The command `trace`: combines and explains the flight records of all ranks."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _watch(arguments: argparse.Namespace) -> int:
-    """Says who is slow when that changes. Ends when no rank answers any more, and with 1 if a group has failed."""
+    """Reports who is slow whenever that changes. Ends when no rank answers any more; returns 1 if a group failed."""
     from syntony.collectives.recorder.fresh import fresh
     from syntony.collectives.recorder.verdict import slow
 
-    while not any(arguments.folder.glob("syntony_rank_*")):  # ranks may not have met yet: the first makes the folder
+    while not any(arguments.folder.glob("syntony_rank_*")):  # the first rank creates the folder, maybe not yet
         if arguments.folder.is_dir():
             (arguments.folder / "now").touch()
         time.sleep(0.5)
@@ -94,7 +94,7 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 
 def _say(*sentences: str) -> None:
-    """With the time of day: somebody may read them in the morning."""
+    """Prints with the time of day, for logs read later."""
     for sentence in sentences:
         print(time.strftime("%H:%M:%S"), sentence, flush=True)
 

@@ -1,4 +1,4 @@
-"""Asking running ranks for their records, through the folder that SYNTONY_TRACE_DIR names."""
+"""Asks running ranks for their records through the folder SYNTONY_TRACE_DIR."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from syntony.collectives.recorder.records import Dump, read_folder
 
 
 def fresh(folder: Path, patience: float) -> Sequence[Dump]:
-    """Touches the file that ranks look for, and waits until all of them have answered or `patience` seconds are over.
+    """Touches the file that ranks watch, and waits until all of them have answered or `patience` seconds have passed.
 
-    Records of ranks that have not answered are older: their `wall` tells. Raises UserError where there are none.
+    Records of ranks that have not answered are older, as their `wall` shows. Raises UserError if there are none.
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")

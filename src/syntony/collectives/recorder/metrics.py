@@ -1,10 +1,10 @@
-"""SYNTONY_METRICS: this process's counters for Prometheus, while it runs.
+"""SYNTONY_METRICS: exports this process's counters to Prometheus while it runs.
 
-    SYNTONY_METRICS=9400               http://127.0.0.1:9400/metrics, of the ranks of a host one port after another
-    SYNTONY_METRICS=0.0.0.0:9400       the same, for other machines too: who reaches the port reads the counters
-    SYNTONY_METRICS=DIR/rank_%r.prom   a file, written anew every five seconds (node_exporter's textfile collector)
+    SYNTONY_METRICS=9400               http://127.0.0.1:9400/metrics; the ranks of a host use consecutive ports
+    SYNTONY_METRICS=0.0.0.0:9400       the same, for other machines too: anyone who reaches the port reads the counters
+    SYNTONY_METRICS=DIR/rank_%r.prom   a file, rewritten every five seconds (node_exporter's textfile collector)
 
-`%r`: the rank in the job, `%h`: the host's name, `%p`: the process. A port's turn on its host is LOCAL_RANK, which
+`%r`: the rank in the job, `%h`: the host's name, `%p`: the process id. The offset of a port is LOCAL_RANK, which
 launchers set.
 """
 
@@ -22,15 +22,15 @@ from syntony.base.command import UserError
 from syntony.base.files.strict_json import FileError
 from syntony.base.files.whole_file import write_text
 
-INTERVAL = 5.0  # seconds between two states of a file
+INTERVAL = 5.0  # seconds between two updates of a file
 _PORT = re.compile(r"(?:(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):)?(?P<port>\d+)")
 
 _lock = threading.Lock()
-_process = 0  # that offers its counters
+_process = 0  # id of the process that already exports its counters
 
 
 def offer_if_asked(rank: int) -> None:
-    """Once per process. Raises UserError for what is neither port nor file, and for a port or file that cannot be."""
+    """Once per process. Raises UserError if the value is neither port nor file, or cannot be opened."""
     global _process
     wanted = os.environ.get("SYNTONY_METRICS", "")
     with _lock:
@@ -45,7 +45,7 @@ def offer_if_asked(rank: int) -> None:
 
 
 def address(wanted: str) -> tuple[str, int] | None:
-    """Where to listen, of PORT (at loopback) or HOST:PORT; None for anything else."""
+    """The listening address of PORT (on loopback) or HOST:PORT; None for anything else."""
     found = _PORT.fullmatch(wanted)
     return None if found is None else ((found["host"] or "127.0.0.1").strip("[]"), int(found["port"]))
 
@@ -81,14 +81,14 @@ def _write_on(path: Path) -> None:
             try:
                 write()
             except UserError:
-                return  # the folder is gone: nobody reads it
+                return  # the folder is gone, so nobody reads the file
 
     write()
     threading.Thread(target=again, name="syntony-metrics", daemon=True).start()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = 5.0  # seconds for somebody who says nothing
+    timeout = 5.0  # seconds for a client that sends nothing
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] not in ("/", "/metrics"):
@@ -102,4 +102,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """A scrape is no news."""
+        """Does not log scrapes."""

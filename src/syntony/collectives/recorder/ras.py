@@ -1,7 +1,7 @@
 """SYNTONY_RAS: a running job answers clients of NCCL's RAS (`ncclras`), in lines over TCP.
 
-    SYNTONY_RAS=28028            on every host, at loopback: the port of NCCL's own, so that `ncclras` finds it
-    SYNTONY_RAS=0.0.0.0:28028    for other machines too: who reaches the port reads what the job does
+    SYNTONY_RAS=28028            on every host, on loopback: NCCL's own port, so that `ncclras` finds it
+    SYNTONY_RAS=0.0.0.0:28028    for other machines too: anyone who reaches the port reads what the job does
 
     client                                      the first process of a host that gets the port
     CLIENT PROTOCOL 2  ------------------->
@@ -15,8 +15,8 @@
     MONITOR            ------------------->
                        <-------------------     OK, then a line whenever something changes
 
-The protocol is that of src/ras/client.cc in NCCL 2.28 and later. Ranks are asked for their records as `syntony trace
---now` asks them, through SYNTONY_TRACE_DIR, which all hosts must share for a report about all.
+The protocol is that of src/ras/client.cc in NCCL 2.28 and later. The server asks ranks for their records as `syntony
+trace --now` does, through SYNTONY_TRACE_DIR, which all hosts must share for a report about all of them.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from syntony.collectives.recorder.records import Dump, findings
 from syntony.collectives.recorder.verdict import slow
 
 PROTOCOL = 2  # NCCL's
-PATIENCE = 5.0  # seconds, where no client says, as NCCL's
-INTERVAL = 5.0  # seconds between two looks of a monitor
+PATIENCE = 5.0  # seconds, unless a client sets it; as in NCCL
+INTERVAL = 5.0  # seconds between two polls of a monitor
 _LONGEST = 1024  # bytes of a line
-_OLD = 30.0  # seconds after which a record tells that its rank does not answer
+_OLD = 30.0  # seconds; an older record means that its rank does not answer
 
 _lock = threading.Lock()
-_process = 0  # that has tried to get the port
+_process = 0  # id of the process that has already tried to get the port
 
 
 def answer_if_asked() -> None:
-    """Once per process. Raises UserError for what is no port, and where there is no SYNTONY_TRACE_DIR."""
+    """Once per process. Raises UserError if the value is not a port, or without SYNTONY_TRACE_DIR."""
     global _process
     wanted = os.environ.get("SYNTONY_RAS", "")
     with _lock:
@@ -86,22 +86,22 @@ class _Client(socketserver.StreamRequestHandler):
     form = "text"
 
     def handle(self) -> None:
-        self.connection.settimeout(60.0)  # for somebody who says nothing
+        self.connection.settimeout(60.0)  # for a client that sends nothing
         try:
             while line := self.rfile.readline(_LONGEST):
                 if not self._done(line.decode(errors="replace").strip()):
                     return
         except OSError:
-            return  # it has gone
+            return  # the client has gone
 
     def _done(self, command: str) -> bool:
-        """False where the conversation ends with the answer."""
+        """Answers a command. False if the conversation ends with this answer."""
         verb = command.lower()
         if verb.startswith("client protocol "):
             self._say(f"SERVER PROTOCOL {PROTOCOL}")
         elif verb.startswith("timeout "):
             if verb[8:].isdecimal():
-                self.patience = float(verb[8:]) or 3600.0  # 0: none
+                self.patience = float(verb[8:]) or 3600.0  # 0: no timeout
                 self._say("OK")
             else:
                 self._say(f"ERROR: Invalid timeout value {command[8:]}")
@@ -146,7 +146,7 @@ class _Client(socketserver.StreamRequestHandler):
 
 
 def report(dumps: Sequence[Dump], took: float) -> dict[str, Any]:
-    """What NCCL's RAS answers in JSON, as far as it has a meaning here, and `findings`, our sentences."""
+    """NCCL's RAS report in JSON, with the fields that apply here, and our `findings` in sentences."""
     newest = max(dump.wall for dump in dumps)
     communicators = []
     for name, members in _groups(dumps):
@@ -185,7 +185,7 @@ def report(dumps: Sequence[Dump], took: float) -> dict[str, Any]:
 
 
 def text(dumps: Sequence[Dump], took: float, verbose: bool) -> str:
-    """The same for people."""
+    """The same report as text."""
     hosts = Counter(dump.host for dump in dumps)
     groups: list[tuple[object, ...]] = [("group", "ranks", "hosts", "collectives", "status")]
     for name, members in _groups(dumps):

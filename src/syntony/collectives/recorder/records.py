@@ -1,10 +1,10 @@
-"""The flight recorder's dumps: read, laid side by side, and told to people.
+"""The flight recorder's dumps: reads, compares and explains them.
 
-A dump is one rank's: the last operations of all its groups and how far each came. The core writes it as a pickle
-that torch's analyzer reads as well (csrc/core/recorder/recorder_dump.hpp says what is in it, and when it is written):
+A dump has one rank's last operations in all its groups and the progress of each. The core writes it as a pickle that
+torch's analyzer can also read (csrc/core/recorder/recorder_dump.hpp says what is in it, and when it is written):
 
     SYNTONY_TRACE_DIR=DIR            every rank leaves `DIR/syntony_rank_N` when a group fails
-    Communicator.dump(DIR)           now, from inside; syntony.dump(DIR) does the same for torch's groups
+    Communicator.dump(DIR)           on demand, from within; syntony.dump(DIR) does the same for torch's groups
     syntony trace DIR                who is behind, and one Perfetto file for all ranks
     torchfrtrace DIR                 torch's own analyzer
 """
@@ -29,7 +29,7 @@ _FILE = re.compile(r"syntony_rank_(\d+)")
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of one rank. Times are seconds of its host's monotonic clock, None where it has not come so far."""
+    """One operation of one rank. Times are seconds of its host's monotonic clock, None if not reached yet."""
 
     group: str
     sequence: int  # of a collective, from 1; 0 for a message
@@ -37,7 +37,7 @@ class Operation:
     dtype: str
     op: str
     algorithm: str
-    peer: int  # the root; a message's other end, -1 for any
+    peer: int  # the root; for a message the other end, -1 for any
     tag: int
     input_elements: int
     output_elements: int
@@ -54,7 +54,7 @@ class Operation:
         return f"{self.collective} #{self.sequence}"
 
     def agrees_with(self, other: Operation) -> bool:
-        """Whether two ranks mean the same by one sequence number, as far as sizes show it."""
+        """Whether two ranks' operations with one sequence number can be the same, judging by their sizes."""
         mine, theirs = ((one.collective, one.dtype, one.op, one.peer) for one in (self, other))
         even = self.collective in ("all_reduce", "broadcast", "reduce")
         return mine == theirs and (not even or self.bytes == other.bytes)
@@ -62,23 +62,23 @@ class Operation:
 
 @dataclass(frozen=True)
 class WireSample:
-    """What a kernel had counted of a data socket's sending side by one moment. Seconds, bytes."""
+    """The kernel's counters for the sending side of a data socket at one moment. Seconds, bytes."""
 
     at: float  # of the host's monotonic clock
-    bytes: int  # that the other end has acknowledged
-    busy: float  # while something was on its way or waited for the wire
-    held: float  # of that, while the receiver had no room
+    bytes: int  # acknowledged by the other end
+    busy: float  # time with data in flight or waiting for the wire
+    held: float  # the part of it in which the receiver had no room
     rate: int  # of delivery, bytes/s: the kernel's last estimate
-    round_trip: float  # smoothed, waiting in queues included
+    round_trip: float  # smoothed, including queueing
     resent: int  # packets
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A data socket to another rank, as it was from its beginning on: of late about once a second, before seldom."""
+    """The history of a data socket to another rank: recently about once a second, before that less often."""
 
     peer: int  # rank of the group
-    flow: int  # which of the sockets to it
+    flow: int  # index among the sockets to the peer
     samples: tuple[WireSample, ...]  # oldest first
 
 
@@ -90,15 +90,15 @@ class GroupRecord:
     rank: int  # in the group
     members: tuple[int, ...]  # the ranks' numbers in the job
     launched: int  # collectives so far
-    unrecorded: int  # operations for which there was no room
+    unrecorded: int  # operations that did not fit in the record
     failure: str  # why it ended, or ""
-    clock_offset: float  # seconds to add for the clock of the group's rank 0
+    clock_offset: float  # seconds to add to get the clock of the group's rank 0
     wires: tuple[Wire, ...] = ()
 
 
 @dataclass(frozen=True)
 class Dump:
-    """What one rank of the job knew at one moment."""
+    """The state of one rank of the job at one moment."""
 
     rank: int
     host: str
@@ -106,7 +106,7 @@ class Dump:
     monotonic: float  # this moment, seconds
     wall: float  # the same moment, seconds since 1970
     groups: tuple[GroupRecord, ...]
-    operations: tuple[Operation, ...]  # by the time they were created
+    operations: tuple[Operation, ...]  # by time of creation
 
 
 def _refuse(unpickler: object) -> None:
@@ -114,10 +114,10 @@ def _refuse(unpickler: object) -> None:
 
 
 class PlainUnpickler(pickle._Unpickler):
-    """Reads values and no code: a dump may come from anywhere.
+    """Reads values but no code, since a dump may come from anywhere.
 
-    Without the opcodes that call something, and in Python: the reader in C makes room for as many values as a dump says
-    it has.
+    It has no opcodes that call anything, and it is in Python: the C unpickler allocates as much memory as the dump
+    claims to need.
     """
 
     dispatch = {  # noqa: RUF012
@@ -127,7 +127,7 @@ class PlainUnpickler(pickle._Unpickler):
 
 
 def parse(content: bytes, where: str = "the dump") -> Dump:
-    """Raises UserError for what is no dump of ours."""
+    """Raises UserError if the content is not one of our dumps."""
     try:
         raw: dict[str, Any] = PlainUnpickler(io.BytesIO(content)).load()
         operations = [_operation(entry) for entry in (*raw["entries"], *raw["messages"])]
@@ -140,7 +140,7 @@ def parse(content: bytes, where: str = "the dump") -> Dump:
             groups=tuple(_group(group) for group in raw["groups"]),
             operations=tuple(sorted(operations, key=lambda operation: operation.created)),
         )
-    except Exception as error:  # pickle lets anything through; KeyError: an opcode that is not among ours
+    except Exception as error:  # pickle raises anything; KeyError: an opcode that is not allowed here
         raise UserError(f"{where} is no flight record of Syntony's: {type(error).__name__}: {error}") from None
 
 
@@ -195,7 +195,7 @@ def _wire(raw: dict[str, Any]) -> Wire:
 
 
 def read_folder(folder: str | Path) -> list[Dump]:
-    """All ranks' dumps in a folder, by rank. Raises UserError when there are none, or one cannot be read."""
+    """All ranks' dumps in a folder, by rank. Raises UserError if there are none, or one cannot be read."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")
@@ -209,7 +209,7 @@ def read_folder(folder: str | Path) -> list[Dump]:
 
 
 def dump(folder: str | Path) -> list[Path]:
-    """Writes the record of every rank that lives in this process, all groups, whichever front door made them."""
+    """Writes the record of every rank in this process, with all groups, whichever API made them."""
     return [Path(path) for path in _core.dump_records(str(folder))]
 
 
@@ -222,7 +222,7 @@ def counters() -> str:
 
 
 def findings(dumps: Sequence[Dump]) -> list[str]:
-    """Sentences about what is wrong, group by group; none when all have come equally far."""
+    """Sentences about what is wrong, group by group; none if all ranks have the same progress."""
     groups = list(dict.fromkeys((group.name, group.members) for dump in dumps for group in dump.groups))
     sentences = []
     for name, members in groups:
@@ -264,8 +264,8 @@ def _findings_of(name: str, members: tuple[int, ...], dumps: Sequence[Dump]) -> 
             kinds.setdefault(what, []).append(rank)
         few = sorted(kinds.items(), key=lambda item: len(item[1]))
         yield f"operation #{sequence} differs: " + "; ".join(f"{_ranks(who)}: {what}" for what, who in few)
-        break  # what comes later follows from it
-    # A rank stands at its oldest unfinished operation, or, if it has none, after its last one.
+        break  # later differences follow from this one
+    # A rank's position is its oldest unfinished operation or, if it has none, after its last one.
     stands = {rank: _position(operations, records[rank].launched) for rank, operations in of_rank.items()}
     furthest = max(stands.values())
     for place in sorted(set(stands.values()) - {furthest}):
@@ -279,7 +279,7 @@ def _findings_of(name: str, members: tuple[int, ...], dumps: Sequence[Dump]) -> 
 
 
 def _position(operations: dict[int, Operation], launched: int) -> tuple[int, bool]:
-    """(sequence, past it): inside the oldest operation that has not completed, or past the last that has."""
+    """(sequence, past it): inside the oldest incomplete operation, or past the last completed one."""
     open_ = [sequence for sequence, operation in operations.items() if operation.state != "completed"]
     return (min(open_), False) if open_ else (launched, True)
 
@@ -323,10 +323,10 @@ def table(dumps: Sequence[Dump], last: int = 10) -> list[str]:
 
 
 def offsets(dumps: Sequence[Dump]) -> dict[int, float]:
-    """Seconds to add to each rank's monotonic clock so that all show one time: that of rank 0 of the largest group.
+    """Seconds to add to each rank's monotonic clock to get the clock of rank 0 of the largest group.
 
-    Its clocks were compared when it was made (csrc/core/group/clock_offset.hpp). A rank outside it shares
-    its host's clock with a member, or failing that its wall clock is believed.
+    The group's clocks were compared when it was made (csrc/core/group/clock_offset.hpp). A rank outside it shares
+    its host's clock with a member; failing that, its wall clock is used.
     """
     base = max((group for dump in dumps for group in dump.groups), key=lambda group: len(group.members)).members
     found: dict[int, float] = {}
@@ -348,8 +348,8 @@ _TOLD = ("state", "algorithm", "dtype", "op", "bytes", "peer", "finished_by")
 def chrome_trace(dumps: Sequence[Dump]) -> ChromeTrace:
     """All ranks as a Chrome trace (chrome://tracing, Perfetto): a process per rank, rows per group.
 
-    Operations that overlap lie in rows of their own; time before anything moved is a box of its own, `queued`. What had
-    not ended ends with the dump.
+    Overlapping operations get separate rows; the time before any data moved is a separate box, `queued`. Unfinished
+    operations end with the dump.
     """
     shift = offsets(dumps)
     origin = min((one.created + shift[dump.rank] for dump in dumps for one in dump.operations), default=0.0)

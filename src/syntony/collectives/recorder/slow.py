@@ -1,16 +1,16 @@
-"""Which rank the others wait for: one that is slow, not dead, so that no error names it.
+"""Finds the rank that the others wait for: one that is slow but alive, so that no error names it.
 
-A collective ends for all its ranks at about the same time. Who comes last spends the least time in it, and how much
-less than the others is what they waited:
+A collective ends for all its ranks at about the same time. The last rank to arrive spends the least time in it, and the
+difference to the others is the time that they waited:
 
     rank 0   | step |============ all_reduce ============|
     rank 1   | step |============ all_reduce ============|
     rank 2   |-------- step, slowly --------|=== all_r ==|
                     '------ delay ----------'
 
-Durations are compared and never clocks, so hosts need not agree about the time. (C4, arXiv:2406.04594, finds stragglers
-by the same asymmetry.) A rank is named if it delayed the others by a tenth of the time, and not only once: in most
-parts of that time. The last minute is looked at, and, to name soon who has become slow, the end of it alone.
+Only durations are compared, so clocks of hosts need not agree. (C4, arXiv:2406.04594, finds stragglers by the same
+asymmetry.) A rank is named if it delayed the others by a tenth of the time, and repeatedly: in most parts of that time.
+The window is the last minute and also, to detect a new straggler soon, only the end of it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import numpy as np
 from syntony.base.wording import time
 from syntony.collectives.recorder.records import Dump, Operation
 
-SHARE = 0.1  # of the time: what is called slow
+SHARE = 0.1  # of the time: the threshold for slow
 PARTS, MOST = 5, 4  # equal parts of the operations, and in how many of them a rank must have been late
-FEWEST = 20  # collectives that a verdict needs
-SHORTEST = 0.5  # seconds that a verdict needs
-WINDOWS = (60.0, 20.0)  # seconds looked at, up to now
-_TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}  # nobody ends before all have come
+FEWEST = 20  # collectives needed for a verdict
+SHORTEST = 0.5  # seconds needed for a verdict
+WINDOWS = (60.0, 20.0)  # lengths of the windows in seconds, up to now
+_TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}  # none ends before all arrive
 
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank that delays a group, in the collectives that were looked at."""
+    """A rank that delays a group in the examined collectives."""
 
     group: str
     rank: int  # of the job
-    waited: float  # seconds that each of the others waited for it, in all
+    waited: float  # seconds that each of the others waited for it in total
     seconds: float  # from the first of the collectives to the end of the last
     collectives: int
 
@@ -49,7 +49,7 @@ class Slow:
 
 
 def slow_ranks(dumps: Sequence[Dump]) -> list[Slow]:
-    """Of every group with two ranks or more whose records are there; the slowest of a group first."""
+    """Examines every group with at least two ranks whose records are present; the slowest of a group comes first."""
     found = []
     for name, members in dict.fromkeys((group.name, group.members) for dump in dumps for group in dump.groups):
         named: dict[int, Slow] = {}
@@ -83,7 +83,7 @@ def _slow_in(name: str, members: tuple[int, ...], dumps: Sequence[Dump], window:
 
 
 def _finished(dump: Dump, name: str, members: tuple[int, ...], window: float) -> dict[int, tuple[float, float]]:
-    """By sequence number, of the last `window` seconds: when the call came, and how long it took."""
+    """By sequence number, within the last `window` seconds: when the call was made, and how long it took."""
     if not any((group.name, group.members) == (name, members) for group in dump.groups):
         return {}
     return {

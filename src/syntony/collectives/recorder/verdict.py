@@ -1,4 +1,4 @@
-"""What slows a running job down, in sentences: ranks that the others wait for, and wires between hosts."""
+"""Explains in sentences what slows a running job down: ranks that the others wait for, and wires between hosts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from syntony.collectives.recorder.slow_wires import slow_wires
 
 
 def slow(dumps: Sequence[Dump]) -> dict[tuple[object, ...], str]:
-    """A sentence for each, under what stays the same from one look to the next.
+    """One sentence per cause, keyed by what stays the same from one poll to the next.
 
-    Where every wire that is slow leads to or from one host, a last sentence says so: they share its NIC and cable.
+    If all slow wires lead to or from one host, a last sentence says so: they share its NIC and cable.
     """
     several = len({group.name for dump in dumps for group in dump.groups}) > 1
 

@@ -1,10 +1,10 @@
 """How torch finds the backend "syntony": the entry points of the installed package.
 
     torch 2.11 - 2.13   group `torch.backends`: `import torch` runs `register`
-    torch 2.14 on       group `torch.distributed.backends`: `register_backend` is run when somebody asks for the name,
-                        and `import torch` does no more than look for SYNTONY_REPLACE
+    torch 2.14 on       group `torch.distributed.backends`: `register_backend` runs when a program asks for the name,
+                        and `import torch` only looks for SYNTONY_REPLACE
 
-An exception at `import torch` would break it for everybody on the machine, and time spent there is everybody's.
+An exception here would break `import torch` for everybody on the machine, and time spent here delays everybody.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def register() -> None:
     """Makes "syntony" a name that `torch.distributed.init_process_group` understands. Never raises."""
-    # torch has imported torch.distributed by now, unless it was built without it: then there is nothing to register.
+    # torch has imported torch.distributed by now, unless built without it: then there is nothing to register.
     dist = sys.modules.get("torch.distributed")
     backend = getattr(dist, "Backend", None)
     if backend is None:
@@ -31,7 +31,7 @@ def register() -> None:
             from syntony.collectives.torch_backend.replace import replace_as_asked
 
             replace_as_asked()
-    except Exception as error:  # whatever a future torch objects to, `import torch` must not fail for it
+    except Exception as error:  # whatever a future torch raises, `import torch` must not fail because of it
         import warnings
 
         warnings.warn(f"syntony could not register itself with torch.distributed: {error}", stacklevel=2)
@@ -45,7 +45,7 @@ def register_backend() -> None:
 
 
 def create(options: Any, backend_options: Any) -> SyntonyBackend:
-    """The creator that torch calls in `init_process_group` and `new_group`."""
+    """The creator function that torch calls in `init_process_group` and `new_group`."""
     from syntony.collectives.torch_backend.backend import create_backend
 
     return create_backend(options, backend_options)

@@ -1,4 +1,4 @@
-"""What stands behind `torch.distributed.init_process_group("syntony")`, and what torch's interface has no word for."""
+"""The backend behind `torch.distributed.init_process_group("syntony")`, and functions that torch's API lacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
         return group.capsule()
 
     made: SyntonyBackend
-    if getattr(options, "enable_reconfigure", False):  # torch 2.15: who is in it, reconfigure() will say
+    if getattr(options, "enable_reconfigure", False):  # torch 2.15: reconfigure() will name the members
 
         def form_anew(key: str, rank: int, size: int, limit: timedelta) -> Any:
             return form(dist.PrefixStore(f"reconfigure/{key}", options.store), rank, size, limit.total_seconds(), ())
@@ -53,9 +53,9 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
 
 
 def communicator_of(group: dist.ProcessGroup | None = None) -> Communicator:
-    """The Communicator under a torch group (default: the default group), with all that only it can do.
+    """The Communicator under a torch group (default: the default group), with everything that only it can do.
 
-    RuntimeError when the group's CPU backend is not Syntony's.
+    RuntimeError if the group's CPU backend is not Syntony's.
     """
     return Communicator(_core.Communicator.of_capsule(process.current(), _backend(group).group()))
 
@@ -63,17 +63,17 @@ def communicator_of(group: dist.ProcessGroup | None = None) -> Communicator:
 def load_program(path: str | Path, group: dist.ProcessGroup | None = None) -> str:
     """Proves the schedule, portfolio or program in a file and makes it an algorithm of a torch group; returns its name.
 
-    Collective in effect: every rank must load it before one uses it. UserError when the file is refused.
+    Collective in effect: every rank must load it before any rank uses it. UserError if the file is refused.
     """
     return communicator_of(group).load(path)
 
 
 def shrink_group(excluded: Sequence[int] = (), group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
-    """A group of the ranks that live and that nobody has `excluded` (ranks of `group`), also after `group` has failed.
+    """A group of the live ranks that nobody has `excluded` (ranks of `group`), even after `group` has failed.
 
-    As `torch.distributed.shrink_group`, which works too, but: nobody has to know who died (survivors find out), and the
-    new group may train with DistributedDataParallel (torch itself registers it as gloo's, which DDP then casts to
-    gloo's class). Collective over the survivors. `group` is destroyed; if it was the default group, so are all others.
+    Like `torch.distributed.shrink_group`, which also works, but survivors find out by themselves who died, and the new
+    group can train with DistributedDataParallel (torch itself registers it as gloo's, which DDP then casts to gloo's
+    class). Collective over the survivors. Destroys `group` and, if it was the default group, all others.
     """
     import torch
     import torch.distributed as dist

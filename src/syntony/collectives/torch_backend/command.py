@@ -1,4 +1,4 @@
-"""The verb `run`: a program's gloo groups on Syntony, without a changed line."""
+"""The command `run`: runs a program with its gloo groups on Syntony, without changing a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntony's page among those of torch's debug server. The handler may be sent to a process of the server's own."""
+"""Syntony's page in torch's debug server. The handler may be pickled and sent to a separate server process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEMPLATE = """
 
 
 class SyntonyHandler(DebugHandler):
-    """Asks every rank's worker server anew whenever somebody looks."""
+    """Queries every rank's worker server at each page view."""
 
     def routes(self) -> list[Route]:
         return [Route("/syntony", self._page)]
@@ -43,11 +43,11 @@ class SyntonyHandler(DebugHandler):
 
 
 def debug_handlers() -> list[DebugHandler]:
-    """The pages of torch's debug server and, last, Syntony's; call it on every rank, in the place of none:
+    """The pages of torch's debug server and, last, Syntony's. Call it on every rank and pass the result:
 
         torch.distributed.debug.start_debug_server(handlers=syntony.debug_handlers())
 
-    ImportError where torch has no debug server that takes handlers, or lacks what it needs (tabulate).
+    ImportError if torch has no debug server that takes handlers, or lacks what it needs (tabulate).
     """
     from torch.distributed.debug._debug_handlers import default_handlers
 
@@ -57,6 +57,6 @@ def debug_handlers() -> list[DebugHandler]:
 
 
 def _answer(_: Any, response: Any) -> None:
-    """A rank's side: its flight records, as they are written to files."""
+    """A rank's response: its flight records, in the same form as in files."""
     response.set_content(records(), "application/json")
     response.set_status(200)

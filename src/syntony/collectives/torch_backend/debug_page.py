@@ -28,7 +28,7 @@ def records() -> str:
 
 
 def told(answers: Iterable[tuple[int, str]]) -> str:
-    """The page's text, of each rank's status and `records`."""
+    """The page's text, from each rank's status and `records`."""
     dumps: list[Dump] = []
     lines: list[str] = []
     for rank, (status, text) in enumerate(answers):

@@ -1,6 +1,6 @@
-"""The compiled part of the torch backend, `syntony._torch`: found, or refused in a sentence.
+"""Loads the compiled part of the torch backend, `syntony._torch`, or explains in a sentence why it cannot.
 
-c10d's classes have no stable ABI. The extension is built for one minor version of torch (CMakeLists.txt), and would
+c10d's classes have no stable ABI. The extension is built for one minor version of torch (CMakeLists.txt) and would
 crash in another.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from types import ModuleType
 
 FIRST, LAST = (2, 11), (2, 15)
-"""The versions of torch that are known, as pyproject.toml and CMakeLists.txt say, too."""
+"""The supported versions of torch, as in pyproject.toml and CMakeLists.txt."""
 
 BUILD = "pip install --force-reinstall --no-deps PATH, where PATH is Syntony's source tree or sdist"
 
 
 def load() -> ModuleType:
-    """`syntony._torch`. ImportError with what would mend it where there is none for this torch."""
+    """`syntony._torch`. If there is none for this torch, ImportError that says how to get it."""
     import torch
 
     here = torch.__version__

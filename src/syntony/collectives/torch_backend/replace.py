@@ -1,18 +1,18 @@
-"""Serves the process groups of programs that ask torch.distributed for "gloo" (SYNTONY_REPLACE=gloo).
+"""Replaces gloo in programs that ask torch.distributed for "gloo" (SYNTONY_REPLACE=gloo).
 
-Many programs name gloo as the backend of CPUs and accept no other name. With the replacement, every group that
-would get a ProcessGroupGloo gets Syntony's backend, and Python still sees "gloo" as its name:
+Many programs name gloo as the CPU backend and accept no other name. With the replacement, every group that would get a
+ProcessGroupGloo gets Syntony's backend, and Python still sees the name "gloo":
 
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
         torch makes        "cpu:syntony,cuda:nccl"
         get_backend() says "cpu:gloo,cuda:nccl"
 
-Groups are made by one function of torch, `distributed_c10d._new_process_group_helper`, from a string that names the
-backend of each device. It is wrapped: the string is changed on the way in; on the way out the name that was asked for
-is entered in torch's table of groups. In C++ such a group has the type CUSTOM: torch casts the backend of a group of
-the type GLOO to gloo's own class.
+One function of torch makes all groups, `distributed_c10d._new_process_group_helper`, from a string that names the
+backend of each device. A wrapper changes the string on the way in, and on the way out enters the requested name in
+torch's table of groups. In C++ such a group has the type CUSTOM, because torch casts the backend of a group of the type
+GLOO to gloo's own class.
 
-Not replaced: a `ProcessGroupGloo` that a program constructs by itself.
+Not replaced: a `ProcessGroupGloo` that a program constructs itself.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from syntony.collectives.torch_backend.extension import load
 
 VARIABLE = "SYNTONY_REPLACE"
 _PARAMETERS = ("group_size", "group_rank", "global_ranks_in_group", "backend", "store", "group_name")
-"""What `_new_process_group_helper` takes first in every version of torch that this was written for."""
+"""The first parameters of `_new_process_group_helper` in every supported version of torch."""
 
 
 def replace(backend: str) -> None:
-    """Serves the groups that programs ask of `backend` ("gloo") from now on; groups that exist stay as they are.
+    """From now on, serves new groups that ask for `backend` ("gloo"); existing groups stay as they are.
 
-    Call it on every rank before init_process_group, or set SYNTONY_REPLACE=gloo. Without effect the second time.
-    Raises ValueError for another backend, ImportError where Syntony's torch backend cannot be loaded, and RuntimeError
-    where torch has not registered the backend or is of a version that makes its groups in another way.
+    Call it on every rank before init_process_group, or set SYNTONY_REPLACE=gloo. A second call has no effect.
+    Raises ValueError for another backend, ImportError if Syntony's torch backend cannot be loaded, and RuntimeError
+    if torch has not registered the backend or its version makes groups in another way.
     """
     if backend != "gloo":
         raise ValueError(f"{VARIABLE}: Syntony can replace gloo, not {backend!r}")
@@ -53,7 +53,7 @@ def replace(backend: str) -> None:
             f"{VARIABLE}=gloo does not know how torch {torch.__version__} makes its groups (known: 2.11 to 2.15); "
             'name the backend "syntony" instead'
         )
-    load()  # refused here, where gloo can still serve
+    load()  # fails here, where gloo can still serve
     if hasattr(module.Backend, "_ensure_backend_registered"):  # torch 2.14 and later load a backend by its name
         module.Backend._ensure_backend_registered("syntony")
     if not hasattr(module.Backend, "SYNTONY"):
@@ -70,11 +70,11 @@ def replace(backend: str) -> None:
         name = module.Backend("syntony" if alone else ",".join(f"{device}:{name}" for device, name in served.items()))
         group, store = torch_helper(group_size, group_rank, ranks, name, *others, **options)
         if group is not module.GroupMember.NON_GROUP_MEMBER:
-            if "nccl" not in served.values():  # torch makes NCCL the default where there is NCCL
+            if "nccl" not in served.values():  # torch prefers NCCL as the default if it is present
                 group._set_default_backend(module.ProcessGroup.BackendType.CUSTOM)
             for device in (device for device, name in of_device.items() if name == "gloo"):
                 made = group._get_backend(torch.device(device))
-                getattr(made, "wrapped_pg", made).title = "gloo"  # to profilers, too
+                getattr(made, "wrapped_pg", made).title = "gloo"  # for profilers too
             module._world.pg_map[group] = (backend, store)
             module._world.pg_backend_config[group] = str(asked)
             if os.environ.get("SYNTONY_DEBUG", "").upper() in ("INFO", "TRACE"):
@@ -88,7 +88,7 @@ def replace(backend: str) -> None:
 
 
 def _count_in_custom_groups(group_class: Any) -> None:
-    """ProcessGroup asks for sequence numbers only backends of torch's own; ours has them, too."""
+    """ProcessGroup queries sequence numbers only for torch's own backends; this adds ours."""
     torch_number = group_class._get_sequence_number_for_group
 
     @functools.wraps(torch_number)
@@ -115,14 +115,14 @@ def _log_as_gloo(ddp_class: Any) -> None:
             told["backend_name"] = "gloo"
             for variable in ("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT"):
                 told[variable.lower()] = os.environ.get(variable, "N/A")
-            told["gloo_num_threads"] = 2  # gloo's default, which readers of the log expect; ours are other threads
+            told["gloo_num_threads"] = 2  # gloo's default, which readers of the log expect; our threads differ
         return told
 
     ddp_class._get_ddp_logging_data = log
 
 
 def replace_as_asked() -> None:
-    """`replace` for what SYNTONY_REPLACE names, at `import torch`: what cannot be is a warning, and gloo stays."""
+    """`replace` for the backend in SYNTONY_REPLACE, at `import torch`. On failure it warns, and gloo stays."""
     asked = os.environ.get(VARIABLE, "")
     if not asked:
         return

@@ -1,13 +1,13 @@
-"""What a group does instead of our own choices: each rank tells its settings and table, and all conclude the same.
+"""How a group overrides the built-in choices: ranks exchange their settings and table and all derive the same result.
 
     rank 0   {"said": [["SYNTONY_ALGO", ..]], "tuned": "all_reduce:two_shot<=64K,ring", "file": ".."} ──┐
     rank 1   {"said": [["SYNTONY_ALGO", ..]]} ──────────────────────────────────────────────────────────┴─▶ tables
 
-Settings must be equal; a rank whose settings are wrong or differ is named on every rank. Of the tuned tables, rank 0's
-is everybody's. Which rule speaks, per collective: SYNTONY_ALGO, then the configuration file, then the tuned table, then
-our own choice (csrc/core/selection/selector.cpp).
+Settings must be equal; a rank whose settings are wrong or differ is named on every rank. All ranks use rank 0's tuned
+table. Precedence per collective: SYNTONY_ALGO, then the configuration file, then the tuned table, then the built-in
+choice (csrc/core/selection/selector.cpp).
 
-The core asks for `note` and `agreed` when it makes a group, also one made out of another
+The core calls `note` and `agreed` when it makes a group, including one made from another group
 (csrc/core/selection/tuner.hpp).
 """
 
@@ -36,16 +36,16 @@ Tables = list[tuple[str, str, list[Turn]]]  # name, collective, turns
 Ways = tuple[list[str], str]  # to aggregators, by rank (aggregators.py), and the aggregators' secret
 
 _END = sys.maxsize
-_LARGEST = 1 << 40  # bytes: no built-in choice turns beyond
+_LARGEST = 1 << 40  # bytes: no built-in choice changes beyond this size
 _LONGEST_TEXT = 1500  # characters of a setting in a note
 _SUBSTITUTES = ("two_shot", "direct", "ring", "dbt")
 
 
 class Tuner:
-    """What the core asks. One per process."""
+    """The core's interface to the tuner. One per process."""
 
     def note(self, rank: int, boxes: Boxes) -> str:
-        """What this rank tells the others; rank 0 tells the tuned table, too."""
+        """What this rank sends to the others; rank 0 includes the tuned table."""
         try:
             said = settings.read(os.environ)
             way = aggregators.way(os.environ)
@@ -65,8 +65,8 @@ class Tuner:
         return json.dumps(note) if note else ""
 
     def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables, Boxes, Ways]:
-        """The schedules to load, the tables to set, the levels, and the ways to aggregators, if there are any.
-        CommunicationError when ranks do not say the same."""
+        """The schedules to load, the tables to set, the levels, and the paths to aggregators, if there are any.
+        CommunicationError if ranks differ."""
         if not any(notes) or sum(map(len, boxes)) == 1:
             return [], [], [], ([], "")
         told = [_parsed(note, rank) for rank, note in enumerate(notes)]
@@ -83,12 +83,12 @@ CURRENT = Tuner()
 
 
 def lacks_table(notes: Sequence[str]) -> bool:
-    """Whether a group that told each other this has no tuned table. The same on every rank."""
+    """Whether a group that has exchanged these notes has no tuned table. The same on every rank."""
     return "tuned" not in _parsed(notes[0], 0)
 
 
 def tuned_rules(found: table.Table, said: Settings) -> tuple[Rule, ...]:
-    """The table's turns among the algorithms that exist and that nobody has excluded."""
+    """The table's turns, restricted to algorithms that exist and are not excluded."""
     known = settings.algorithms()
     excluded = {
         collective: set(said.rules[collective][0].excluded if collective in said.rules else ())
@@ -101,7 +101,7 @@ def tuned_rules(found: table.Table, said: Settings) -> tuple[Rule, ...]:
 def conclude(
     said: Settings, boxes: Boxes, tuned: Sequence[Rule], file: str
 ) -> tuple[list[tuple[str, _core.Program]], Tables]:
-    """The schedules to load and the tables to set: only for collectives where it is not all our own choice."""
+    """The schedules to load and the tables to set; only for collectives that do not use just the built-in choice."""
     by_table = {collective: rule for rule in tuned for collective in rule.collectives}
     schedules = _Schedules(said.schedules, sum(map(len, boxes)))
     tables: Tables = []
@@ -119,13 +119,13 @@ def conclude(
 
 
 def _over(below: Sequence[Turn], rule: Rule, who: str) -> list[Turn]:
-    """The rule's turns, and beyond its last size what was there before."""
+    """The rule's turns, and beyond its last size those of `below`."""
     turns = [(_END if turn.last is None else turn.last, turn.algorithm, who) for turn in rule.turns]
     return [*turns, *(turn for turn in below if turn[0] > turns[-1][0])]
 
 
 def _without(below: Sequence[Turn], rule: Rule, who: str, collective: str, boxes: Boxes) -> list[Turn]:
-    """What was there before, but others in the place of those that the rule excludes."""
+    """`below`, with other algorithms in place of those that the rule excludes."""
     turns: list[Turn] = []
     begin = 0
     for last, algorithm, why in below:
@@ -138,15 +138,15 @@ def _without(below: Sequence[Turn], rule: Rule, who: str, collective: str, boxes
 
 
 def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, end: int) -> list[Turn]:
-    """Our own choices from `begin` to `end` bytes, but others in the place of those that the rule excludes."""
+    """The built-in choices from `begin` to `end` bytes, with others in place of those that the rule excludes."""
     every_rank_alone = [[rank] for box in boxes for rank in box]
 
     def choice(size: int) -> str:
-        """`auto` where nothing is excluded."""
+        """`auto` if nothing is excluded."""
         own, _ = _core.automatic_choice(collective, size, boxes)
         if own not in rule.excluded:
             return AUTO
-        # Excluded are most often those for hosts: ours for the same ranks without regard to hosts is the next best.
+        # Mostly algorithms for several hosts get excluded: the built-in choice that ignores hosts is the next best.
         other, _ = _core.automatic_choice(collective, size, every_rank_alone)
         names = settings.self_sufficient(collective)
         order = [other, *(name for name in _SUBSTITUTES if name in names), *names]
@@ -161,7 +161,7 @@ def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, 
 
 
 def _last_alike(choice: Callable[[int], str], low: int, high: int) -> int:
-    """The last size from `low` on with its choice; `high` has another one, and there is one change between."""
+    """The last size from `low` on with the same choice; `high` has another, and there is one change in between."""
     first = choice(low)
     while high - low > 1:
         middle = (low + high) // 2
@@ -170,7 +170,7 @@ def _last_alike(choice: Callable[[int], str], low: int, high: int) -> int:
 
 
 class _Schedules:
-    """The files behind names, proven and cut into the turns of portfolios when a turn needs them."""
+    """Loads the schedule files behind names when a turn needs them: proves them, and splits portfolios into turns."""
 
     def __init__(self, files: Mapping[str, Path], ranks: int) -> None:
         self.programs: list[tuple[str, _core.Program]] = []
@@ -178,7 +178,7 @@ class _Schedules:
         self._ranks = ranks
 
     def in_place(self, turns: Sequence[Turn], collective: str) -> list[Turn]:
-        """The turns with a schedule's own in the place of its name; ours where it is for another number of ranks."""
+        """The turns with names replaced by loaded schedules, or by our choice if for another number of ranks."""
         found: list[Turn] = []
         for last, name, why in turns:
             if name not in self._files:
@@ -194,7 +194,7 @@ class _Schedules:
         return found
 
     def _entries(self, name: str, collective: str) -> list[tuple[int, str]]:
-        """(last bytes, loaded name); none where the file is for another number of ranks. UserError if it is refused."""
+        """(last bytes, loaded name); empty if the file is for another number of ranks. UserError if it is refused."""
         from syntony.synth.engines.portfolio import Portfolio
         from syntony.synth.formats.loading import Loaded, prove, read
         from syntony.synth.model.program import Program
@@ -221,7 +221,7 @@ class _Schedules:
 
 
 def _kept(place: table.Place) -> table.Table | None:
-    """The table for a place, or None; one that cannot be read is told on stderr, and passed by."""
+    """The table for a place, or None; an unreadable table is reported on stderr and ignored."""
     try:
         return table.load(place)
     except UserError as error:
@@ -230,7 +230,7 @@ def _kept(place: table.Place) -> table.Table | None:
 
 
 def _short(text: str) -> str:
-    """The text, or for a long one its beginning and digest: notes must not be long."""
+    """The text or, if it is long, its beginning and digest: notes must be short."""
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[:100]}.. ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
@@ -247,7 +247,7 @@ def _parsed(note: str, rank: int) -> dict[str, Any]:
 
 
 def _compare(told: Sequence[Mapping[str, Any]]) -> None:
-    """Raises the same on every rank: the first fault, or the first rank that differs from rank 0."""
+    """Raises the same error on every rank: the first fault, or the first rank that differs from rank 0."""
     for rank, note in enumerate(told):
         if "fault" in note:
             raise _error(f"rank {rank}: {note['fault']}", rank)

@@ -1,4 +1,4 @@
-"""The verb `tune`: times every algorithm on the ranks of a group and keeps what follows for groups of this kind."""
+"""The command `tune`: times every algorithm on a group and keeps the result for groups of the same kind."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
 
     if exchange.size < 2:
         raise UserError("there is one rank only: nothing to choose")
-    os.environ["SYNTONY_TUNE"] = "off"  # of this process: what is measured here needs no table
+    os.environ["SYNTONY_TUNE"] = "off"  # in this process: measuring needs no table
     try:
         with Communicator.create(exchange, timeout=arguments.timeout) as group:
             boxes, near = group.boxes, levels.find(group)
@@ -144,10 +144,10 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
 
 
 def _keep(found: Table, sure: bool) -> tuple[Path | None, list[str]]:
-    """Writes the table, with what is kept of collectives that were not measured now.
+    """Writes the table, merged with what is kept about collectives that were not measured now.
 
-    Where one is not sure of what was found, the older table of a collective stays: the path, None where nothing new is
-    left to write, and the collectives whose older table stays.
+    If the results are not reliable (`sure`), a collective's older table stays. Returns the path (None if nothing new
+    is left to write) and the collectives whose older table stays.
     """
     from syntony.collectives.tuner.table import load
 
@@ -162,14 +162,14 @@ def _keep(found: Table, sure: bool) -> tuple[Path | None, list[str]]:
 
 
 def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measured, dict[str, Path]]:
-    """The costs of builders and schedules, the latter under the names of their files; and those files."""
+    """The costs of builders and of schedules, the latter under their files' names; and those files."""
     from syntony.collectives.tuner import settings
     from syntony.collectives.tuner.costs import Key
     from syntony.collectives.tuner.measure import Measured, measure_until_sure
 
     candidates = {collective: list(settings.algorithms()[collective]) for collective in arguments.collectives}
     schedules: dict[str, Path] = {}
-    names: dict[str, str] = {}  # of the group -> of the file
+    names: dict[str, str] = {}  # name in the group -> name of the file
     for path in arguments.schedule:
         collective = _collective_of(path)
         if collective not in candidates:
@@ -186,7 +186,7 @@ def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measur
 
     def progress(collective: str, bytes_moved: int) -> None:
         nonlocal begin
-        if (collective, bytes_moved) in round_[:1]:  # how many rounds there are is seen when two of them agree
+        if (collective, bytes_moved) in round_[:1]:  # rounds end when two of them agree
             round_.clear()
         if not round_:
             begin = time.monotonic()

@@ -1,15 +1,15 @@
-"""What an algorithm costs here: seconds as a function of bytes, fitted to measured points.
+"""The cost model of an algorithm on this machine: seconds as a function of bytes, fitted to measurements.
 
-Two models, and the one that predicts better what it has not seen is taken, for each collective and algorithm:
+Two models are fitted for each collective and algorithm, and the one that better predicts unseen points is taken:
 
     line     seconds = alpha + bytes * beta               both at least 0; least squares of relative errors
-    points   straight between the measured points         with both axes logarithmic; beyond them in proportion
-                                                          to the last slope, before them as the first
+    points   piecewise linear between the measured points  on log-log axes; beyond them proportional to the
+                                                         last slope, before them like the first
 
-"What it has not seen" are the measured points, left out one at a time; the two ends stay in, as no turn lies outside
-them. So three points are needed; of fewer nobody knows how well they predict, and `points` is taken. An error is a
-factor, so that too low is as wrong as too high.
-(A gamma for sums cannot be told from beta by bytes alone: where sums cost, beta holds both.)
+The unseen points are the measured ones, left out one at a time, except for the two ends, since no turn lies outside
+them. So three points are needed; with fewer the prediction cannot be tested, and `points` is taken. Errors are factors,
+so that too low is as wrong as too high.
+(A gamma for sums cannot be told from beta by bytes alone: for reductions, beta includes both.)
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from numpy.typing import ArrayLike, NDArray
 
 _Times = NDArray[np.float64]
 Model = Callable[[ArrayLike], _Times]  # bytes -> seconds
-_SWITCH = 0.2  # octaves x relative gain that a change of the algorithm must be worth: measured noise is not
+_SWITCH = 0.2  # octaves x relative gain that justify a change of algorithm; measurement noise does not
 _PER_OCTAVE = 4
 FEWEST_POINTS = 3
-"""With fewer there is none between two others."""
+"""With fewer, no point lies between two others."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Whose costs they are."""
+    """What the costs belong to."""
 
     collective: str
     algorithm: str
@@ -43,7 +43,7 @@ Costs = Mapping[Key, Points]
 
 @dataclass(frozen=True)
 class Fit:
-    """`errors`: per model, how far off it was (`unseen_error`)."""
+    """`errors`: by model, its prediction error (`unseen_error`)."""
 
     name: str
     model: Model
@@ -56,7 +56,7 @@ class Fit:
 def line(points: Points) -> Model:
     """alpha + bytes * beta."""
     sizes, seconds = _columns(points)
-    if len(sizes) == 1:  # which says nothing about beta
+    if len(sizes) == 1:  # does not determine beta
         return lambda size: np.full_like(np.asarray(size, float), seconds[0])
     weights = 1.0 / seconds
     design = np.stack([weights, sizes * weights], axis=1)
@@ -70,7 +70,7 @@ def line(points: Points) -> Model:
 
 
 def interpolation(points: Points) -> Model:
-    """Straight lines between the points on logarithmic paper."""
+    """Piecewise linear on log-log axes."""
     sizes, seconds = _columns(points)
     x, y = np.log(np.maximum(sizes, 1.0)), np.log(seconds)
     slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2])) if len(x) > 1 else 0.0
@@ -87,7 +87,7 @@ MODELS: Mapping[str, Callable[[Points], Model]] = {"line": line, "points": inter
 
 
 def fit(points: Points) -> Fit:
-    """The model that predicts left-out points better."""
+    """The model that better predicts left-out points."""
     errors = {name: unseen_error(points, make) for name, make in MODELS.items()}
     known = len(points) >= FEWEST_POINTS
     name = min(MODELS, key=lambda one: (errors[one] if known else 0.0, one != "points"))
@@ -95,9 +95,9 @@ def fit(points: Points) -> Fit:
 
 
 def unseen_error(points: Points, make: Callable[[Points], Model]) -> float:
-    """0.1 where measured and predicted times differ by a factor of 1.1 in the (geometric) mean over the points.
+    """0.1 means that measured and predicted times differ by a factor of 1.1 in the geometric mean over the points.
 
-    Inner points are predicted from all others, the ends by the whole; nan where no point is an inner one.
+    Inner points are predicted from all others, the ends from all points; nan if there is no inner point.
     """
     if len(points) < FEWEST_POINTS:
         return float("nan")
@@ -110,16 +110,16 @@ def unseen_error(points: Points, make: Callable[[Points], Model]) -> float:
 
 
 def predicted_unseen(points: Points, make: Callable[[Points], Model], size: int) -> float:
-    """Seconds at `size`, of the model without that point; nan when fewer than two others are left."""
+    """Seconds at `size`, predicted without that point; nan if fewer than two others are left."""
     others = {other: seconds for other, seconds in points.items() if other != size}
     return float(make(others)(size)) if len(others) >= FEWEST_POINTS - 1 else float("nan")
 
 
 def turns(fits: Mapping[str, Fit], sizes: Sequence[int]) -> list[tuple[int | None, str]]:
-    """(last bytes, algorithm), the last without end: at each size the one that is predicted fastest.
+    """(last bytes, algorithm), the last one unbounded: the algorithm predicted fastest at each size.
 
-    `sizes` are the measured ones, and no turn is outside them. Of all ways to change from one algorithm to the next,
-    the one whose loss against the fastest, plus a price for each change, is least (shortest path over a grid).
+    `sizes` are the measured ones, and no turn is outside them. The result minimizes the loss against the fastest
+    algorithm plus a price for each change of algorithm (shortest path over a grid).
     """
     names = sorted(fits)
     smallest, largest = max(min(sizes), 1), max(max(sizes), 2)

@@ -1,16 +1,16 @@
-"""Which algorithm is for whom, as people write it: SYNTONY_ALGO, and `algo` of a configuration file.
+"""The syntax of algorithm rules, as users write them in SYNTONY_ALGO and in `algo` of a configuration file.
 
     all_reduce:two_shot<=64K,ring ; broadcast,reduce:dbt ; ^hierarchical
 
     rules        rule (";" rule)*
     rule         [collective ("," collective)* ":"] (turns | exclusion)
-                 without collectives: for each that no other rule names and that has all of the turns' algorithms
+                 without collectives: applies to each that no other rule names and that has all these algorithms
     turns        algorithm ["<=" size] ("," algorithm ["<=" size])*
-                 ascending; beyond the last size it is as if there were no rule; `auto` is our own choice
-    exclusion    "^" algorithm ("," algorithm)*                      our own choice, but never these
+                 ascending; beyond the last size the rule does not apply; `auto` is the built-in choice
+    exclusion    "^" algorithm ("," algorithm)*                      the built-in choice, but never these
     size         digits [K | M | G | T]                              bytes of the operation; powers of 1024
 
-White space and line ends may stand between words. A mistake is told with its place.
+White space and line ends may separate words. Errors give the position of the mistake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Choice:
-    """`algorithm` up to `last` bytes (included); None: without end."""
+    """`algorithm` up to `last` bytes, inclusive; None: unbounded."""
 
     algorithm: str
     last: int | None = None
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Rule:
-    """For these collectives: the turns in ascending order, or, where there are none, what is excluded."""
+    """A rule for these collectives: its turns in ascending order or, if there are none, what it excludes."""
 
     collectives: tuple[str, ...]
     turns: tuple[Choice, ...] = ()
@@ -46,15 +46,15 @@ class Rule:
 
 
 def parse(text: str, where: str, algorithms: Mapping[str, Sequence[str]]) -> tuple[Rule, ...]:
-    """The rules, each with the collectives that it is for. `algorithms`: per collective, the names that it has.
+    """The rules, each with the collectives that it applies to. `algorithms`: the valid names by collective.
 
-    Raises UserError: `where` and the place open its sentence.
+    Raises UserError that begins with `where` and the position.
     """
     return _Parser(text, where, algorithms).rules()
 
 
 def show(rules: Sequence[Rule]) -> str:
-    """The rules as `parse` reads them."""
+    """The rules in the syntax that `parse` reads."""
     return ";".join(f"{','.join(rule.collectives)}:{_show_body(rule)}" for rule in rules)
 
 
@@ -118,7 +118,7 @@ class _Parser:
         return Rule(collectives, turns=tuple(self._turns(collectives)))
 
     def _names_collectives(self) -> bool:
-        """Whether a ":" comes before the rule's end."""
+        """Whether a ":" comes before the end of the rule."""
         for word in self._words[self._at :]:
             if word.text in (":", ";"):
                 return word.text == ":"
@@ -177,7 +177,7 @@ class _Parser:
             raise self._wrong(first, f"begins an exclusion of all algorithms of {collective}")
 
     def _algorithm(self, collectives: Sequence[str], *more: str) -> str:
-        """A name that each of the collectives has; without collectives, that any has."""
+        """A name that each of the collectives has or, without collectives, that any has."""
         word = self._name("an algorithm")
         if word.text in more:
             return word.text

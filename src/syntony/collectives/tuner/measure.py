@@ -1,8 +1,8 @@
-"""Times algorithms on a running group, every result checked.
+"""Times algorithms on a running group and checks every result.
 
-All candidates of a size take turns (a few calls of one, a few of the next, and round again), so that whatever else the
-machine is doing hits all of them alike. A call's time is that of its slowest rank. Of the calls the lower quartile
-counts: a machine with other work makes calls longer, often most of them, and none shorter.
+All candidates of a size are interleaved (a few calls of one, a few of the next, and round again), so that other load
+on the machine affects all of them alike. A call's time is that of its slowest rank. The lower quartile of the calls
+counts: other load makes calls longer, often most of them, but never shorter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.collectives.verbs import Verbs
 SIZES = tuple(8 << shift for shift in range(0, 22, 2))  # 8 bytes to 8 MiB
 _PERIOD = 17  # of the values: small whole numbers, so that every order of adding gives the same float
 _ROUNDS = 3
-_CLEARLY = 1.25  # times as long as the best: no tie any more
+_CLEARLY = 1.25  # times as long as the best: no longer a tie
 
 _Array = NDArray[np.float32]
 _Told = Callable[[str, int], None]
@@ -30,7 +30,7 @@ _Told = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """`budget`: seconds for one algorithm at one size; `fewest`, `most`: timed calls, whatever it means."""
+    """`budget`: seconds for one algorithm at one size; `fewest`, `most`: timed calls, regardless of the budget."""
 
     budget: float = 0.05
     fewest: int = 6
@@ -39,8 +39,8 @@ class Effort:
 
 @dataclass(frozen=True)
 class Measured:
-    """`waited`: the part of the time in which a rank was ready and had no core, of the rank that had the most of it.
-    `doubt`: a sentence, where two measurements do not agree on who is best."""
+    """`waited`: the part of the time for which a rank was ready but had no core, maximum over ranks. `doubt`: a
+    sentence if two measurements disagree about the best algorithm."""
 
     costs: Costs
     waited: float
@@ -69,9 +69,9 @@ def measure(
 ) -> Measured:
     """Seconds per collective, algorithm and size; the same on every rank. Collective over the group.
 
-    `candidates`: algorithms by collective; those that cannot serve this group are left out. `sizes` are bytes of the
-    operation and are rounded to whole blocks of 4-byte elements; those that come to the same are measured once. Raises
-    WrongResultError, on every rank.
+    `candidates`: algorithms by collective; those that cannot serve this group are skipped. `sizes` are bytes of the
+    operation, rounded to whole blocks of 4-byte elements; sizes that round to the same are measured once. Raises
+    WrongResultError on every rank.
     """
     costs: dict[Key, dict[int, float]] = {}
     begin, waited = time.monotonic(), _waited_for_a_core()
@@ -99,9 +99,9 @@ def measure_until_sure(
     progress: _Told = lambda collective, size: None,
     once: Callable[..., Measured] = measure,
 ) -> Measured:
-    """`measure`, again and again until two in a row agree on who is best, at most `most` times. Collective.
+    """Repeats `measure` until two in a row agree on the best algorithms, at most `most` times. Collective.
 
-    A point's time is the least of all measurements: other work makes calls longer, and none shorter. `once` measures.
+    A point's time is the minimum of all measurements: other load makes calls longer, never shorter. `once` measures.
     """
     found = once(group, candidates, sizes, progress=progress)
     worst, before = found.waited, found.costs
@@ -121,7 +121,7 @@ def measure_until_sure(
 
 
 def disagreements(one: Costs, other: Costs) -> list[str]:
-    """Where the best of one measurement is clearly not the best of the other, in words."""
+    """Sentences about points where the best of one measurement is clearly not the best of the other."""
     found = []
     for collective in dict.fromkeys(key.collective for key in one):
         tables = [{key.algorithm: points for key, points in costs.items() if key.collective == collective}
@@ -137,18 +137,18 @@ def disagreements(one: Costs, other: Costs) -> list[str]:
 
 
 def typical(seconds: NDArray[np.float64]) -> float:
-    """The lower quartile of calls' times: right while a quarter of them was left alone."""
+    """The lower quartile of calls' times: correct as long as a quarter of the calls was undisturbed."""
     return float(np.quantile(seconds, 0.25, method="lower"))
 
 
 def calls_per_round(first: NDArray[np.float64], effort: Effort) -> int:
-    """How many calls to time at once, after the `first` few."""
+    """How many calls to time in a row, judging by the `first` few."""
     wanted = effort.budget / max(typical(first), 1e-9)
     return int(np.clip(wanted, effort.fewest, effort.most)) // _ROUNDS + 1
 
 
 def _waited_for_a_core() -> float:
-    """Seconds in which this thread was ready and others ran in its place; 0 where the system does not count them."""
+    """Seconds for which this thread was runnable while others ran; 0 if the system does not count them."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
     except (OSError, IndexError, ValueError):
@@ -156,7 +156,7 @@ def _waited_for_a_core() -> float:
 
 
 def _checked(group: Verbs, trial: _Trial, collective: str, name: str) -> bool:
-    """False where the algorithm cannot serve this group, which it says before it has sent anything."""
+    """False if the algorithm cannot serve this group, which it reports before it sends anything."""
     trial.result[:] = np.nan
     try:
         trial.call(name)
@@ -176,7 +176,7 @@ def _time(group: Verbs, trial: _Trial, names: Sequence[str], effort: Effort) -> 
     times: list[list[NDArray[np.float64]]] = [[] for _ in names]
     for _ in range(_ROUNDS):
         for name, count, found in zip(names, counts, times, strict=True):
-            found.append(_stamps(group, trial, name, count + 1)[1:])  # the first warms up
+            found.append(_stamps(group, trial, name, count + 1)[1:])  # the first call is a warm-up
     return [typical(np.concatenate(found)) for found in times]
 
 
@@ -198,7 +198,7 @@ def _stamps(group: Verbs, trial: _Trial, name: str, calls: int) -> NDArray[np.fl
 
 
 def _values(rank: int, elements: int) -> _Array:
-    """The rank's input: `elements` values with a period."""
+    """The rank's input: `elements` periodic values."""
     return np.resize(((np.arange(_PERIOD) * 7 + rank * 5) % _PERIOD).astype(np.float32), elements)
 
 
@@ -224,7 +224,7 @@ def _trial(group: Verbs, collective: str, size: int) -> tuple[int, _Trial]:
         expected = np.concatenate([_values(rank, sent)[own if sent > part else slice(None)] for rank in range(n)])
     at_root = me == 0
     if collective in (("reduce", "gather") if not at_root else ("broadcast",)):
-        expected = expected[:0]  # nothing arrives here
+        expected = expected[:0]  # this rank receives nothing
     result = np.empty_like(expected)
     send: _Array | None = _values(me, sent)
     method: Callable[..., Any] = getattr(group, collective)

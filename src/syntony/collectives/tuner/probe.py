@@ -1,4 +1,4 @@
-"""A group measures itself, uses what it has found, and keeps it: where there is no table of its kind, or anew."""
+"""A group measures itself, uses the result, and keeps it: if there is no table of its kind, or on request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _EFFORT = Effort(budget=0.01, fewest=3, most=15)
 
 
 def probe_if_asked(group: Verbs) -> None:
-    """SYNTONY_TUNE=probe, and no table of this kind. Collective: all ranks come to the same answer, as they have agreed
-    on their settings."""
+    """Measures if SYNTONY_TUNE=probe and there is no table of this kind. Collective: all ranks decide alike because
+    they have agreed on their settings."""
     if os.environ.get("SYNTONY_TUNE", "") == "" and os.environ.get("SYNTONY_CONFIG", "") == "":
         return
     said = settings.read(os.environ)
@@ -28,7 +28,7 @@ def probe_if_asked(group: Verbs) -> None:
 
 
 def tune(group: Verbs) -> None:
-    """Levels and algorithms, as the network is now. Collective, between the same calls on all ranks."""
+    """Measures levels and algorithms anew. Collective, between the same calls on all ranks."""
     core, said, near = group._core, settings.read(os.environ), levels.find(group)
     core.set_levels(near or core.boxes)
     measured = measure(group, settings.algorithms(), _SIZES, _EFFORT)

@@ -1,4 +1,4 @@
-"""What `syntony tune` found, as a table, as JSON, and as a configuration file (settings.py)."""
+"""The results of `syntony tune` as a table, as JSON, and as a configuration file (settings.py)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from syntony.collectives.tuner.grammar import Rule
 from syntony.collectives.tuner.table import Place, Table
 
 MOST_WAITING = 0.1
-"""Part of the time; with more of it the machine had other work."""
+"""Part of the time; above it, the machine was busy with other work."""
 _LINE = "{:<15} {:>9}  {:<14} {:>8} {:>11} {:>11}  {:<14} {:>11} {:>6}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One turn. Times in seconds, at `at` bytes, the largest measured size of the turn; `predicted` by the model that
-    was fitted without it, nan where too few others are left. `gain`: our own choices' time over the turn's, geometric
-    mean over its measured sizes; nan where a choice of ours was not among the candidates."""
+    """One turn. Times in seconds, at `at` bytes, the largest measured size of the turn; `predicted` by the model
+    fitted without that point, nan if too few others are left. `gain`: the built-in choices' time over the turn's,
+    geometric mean over its measured sizes; nan if a built-in choice was not among the candidates."""
 
     collective: str
     last: int | None
@@ -39,7 +39,7 @@ class Row:
 
 
 def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) -> list[Row]:
-    """One per turn that holds a measured size."""
+    """One per turn that contains a measured size."""
     made = []
     for rule in rules:
         (collective,) = rule.collectives
@@ -66,7 +66,7 @@ def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) ->
 
 
 def busy(place: Place, waited: float) -> str:
-    """What to think of times for which the ranks `waited` for cores (Measured); empty where it is nothing special."""
+    """A remark on times for which the ranks `waited` for cores (Measured); empty if the wait was short."""
     if waited <= MOST_WAITING or max(place.hosts) > place.cores:
         return ""
     return (
@@ -76,7 +76,7 @@ def busy(place: Place, waited: float) -> str:
 
 
 def too_few(found: Table) -> str:
-    """Which collectives have too few sizes to say how good a prediction is; empty where none has."""
+    """Names the collectives with too few sizes to judge the predictions; empty if there are none."""
     poor = [name for name in found.collectives if min(map(len, found.points(name).values())) < FEWEST_POINTS]
     if not poor:
         return ""
@@ -87,7 +87,7 @@ def too_few(found: Table) -> str:
 
 
 def as_text(found: Table, made: Sequence[Row]) -> str:
-    """The table, and how well the models predict sizes that they have not seen."""
+    """The table, and how well the models predict unseen sizes."""
     place = found.place
     hosts = "one host" if len(place.hosts) == 1 else f"{len(place.hosts)} hosts"
     lines = [
@@ -146,7 +146,7 @@ def as_config(rules: Sequence[Rule], schedules: Mapping[str, Path]) -> str:
 
 
 def unseen_errors(fits: Sequence[Fit]) -> dict[str, float]:
-    """Per model, the median over all fits that have one; nan where none has."""
+    """Per model, the median over all fits that have one; nan if none has."""
     known = [fit.errors for fit in fits if not np.isnan(fit.errors[fit.name])]
     return {name: float(np.median([errors[name] for errors in known])) if known else float("nan") for name in MODELS}
 

@@ -1,14 +1,14 @@
-"""What people say about the choice of algorithms, in the environment and in a file.
+"""The user's settings for the choice of algorithms, in the environment and in a file.
 
-SYNTONY_ALGO    rules (grammar.py); they go before the file's
+SYNTONY_ALGO    rules (grammar.py); they take precedence over the file's
 SYNTONY_CONFIG  a TOML file:
-                    tune = "probe"                             as SYNTONY_TUNE, which goes before it
+                    tune = "probe"                             as SYNTONY_TUNE, which takes precedence
                     algo = "all_reduce:mine<=1M,ring"          as SYNTONY_ALGO
                     schedules.mine = "all_reduce.json"         names for schedule, portfolio and Program files,
-                                                               beside this file or absolute
-SYNTONY_TUNE    cache   (default) use the table that `syntony tune` has left, if there is one; never measure
-                probe   and where there is none, measure for some seconds when a group is made, and leave one
-                off     our own choices only
+                                                               relative to this file or absolute
+SYNTONY_TUNE    cache   (default) use the table written by `syntony tune`, if there is one; never measure
+                probe   like cache; without a table, measure for some seconds when a group is made, and write one
+                off     only built-in choices
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODES = ("cache", "probe", "off")
 
 @dataclass(frozen=True)
 class Said:
-    """One variable's value, as it is shown and as it is compared: ranks must not differ in it."""
+    """The value of a variable, as shown and as compared: it must be the same on all ranks."""
 
     variable: str
     shown: str
@@ -39,7 +39,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Settings:
-    """`rules`: by collective, with who said so; `schedules`: by name, the files."""
+    """`rules`: by collective, with their source; `schedules`: the files by name."""
 
     mode: str = "cache"
     rules: Mapping[str, tuple[Rule, str]] = field(default_factory=dict)
@@ -49,18 +49,18 @@ class Settings:
 
 @lru_cache(maxsize=1)
 def algorithms() -> dict[str, tuple[str, ...]]:
-    """Per collective, the names that one may ask for."""
+    """The valid algorithm names, by collective."""
     collectives = dict.fromkeys(name for entry in _core.algorithms() for name in entry.collectives)
     return {collective: tuple(_core.algorithm_names(collective)) for collective in collectives}
 
 
 def self_sufficient(collective: str) -> list[str]:
-    """Those of them that need nothing but the group: no aggregator."""
+    """The algorithms of the collective that need only the group, no aggregator."""
     return [name for name in algorithms()[collective] if name != "in_network"]
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """Raises UserError that names the variable, or the file, and the place in it."""
+    """Raises UserError that names the variable or the file, and the position in it."""
     mode, schedules, rules, said = "cache", {}, {}, []
     path = environment.get("SYNTONY_CONFIG", "")
     if path:

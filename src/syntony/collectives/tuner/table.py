@@ -1,17 +1,17 @@
-"""The tuned table of one kind of group on one kind of machine: what was measured, and the file that keeps it.
+"""The tuned table of one kind of group on one kind of machine: the measurements, and the file that keeps them.
 
     $XDG_CACHE_HOME/syntony/tuning/2x2-4f1c....json       (~/.cache without XDG_CACHE_HOME)
 
-The name holds the ranks of each host and a digest of all that the times depend on (`Place`); the file says it in full.
-JSON, version 1:
+The name has the number of ranks on each host and a digest of everything that affects the times (`Place`); the file
+spells it out. JSON, version 1:
 
     {"format": "syntony-tuning", "version": 1,
      "place": {"processor": "..", "cores": 2, "hosts": [2, 2], "slot_bytes": "", "syntony": "1.0"},
      "levels": [[0, 1, 2, 3], [4, 5, 6]],
      "costs": [{"collective": "all_reduce", "algorithm": "ring", "points": [[8, 3.1e-06], ..]}, ..]}
 
-Points are [bytes, seconds]. `levels`, of groups whose hosts have one rank each: which are near each other (levels.py),
-by rank; left out where none are.
+Points are [bytes, seconds]. `levels`, for groups with one rank per host: the ranks that are near each other
+(levels.py); left out if there are none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Place:
-    """All that the times depend on. `hosts`: ranks of each, the largest first."""
+    """Everything that affects the times. `hosts`: ranks of each, the largest first."""
 
     processor: str
     cores: int
@@ -50,13 +50,13 @@ class Place:
 
     @classmethod
     def here(cls, boxes: Sequence[Sequence[int]]) -> Place:
-        """This process's machine, taken for all hosts of the group."""
+        """This process's machine, assumed to be the same as all hosts of the group."""
         hosts = tuple(sorted((len(box) for box in boxes), reverse=True))
         cpus = _core.usable_cpus()
         return cls(_processor(), cpus, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), installed_version())
 
     def path(self) -> Path:
-        """Where its table is kept."""
+        """The path of its table."""
         ranks = "x".join(map(str, self.hosts)) if len(self.hosts) <= 8 else f"{len(self.hosts)}hosts"
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
         return cache_folder("tuning") / f"{ranks}-{digest}.json"
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def collectives(self) -> list[str]:
-        """Those that were measured, in the order of the file."""
+        """The measured collectives, in the order of the file."""
         return list(dict.fromkeys(key.collective for key in self.costs))
 
     def points(self, collective: str) -> dict[str, Points]:
@@ -84,7 +84,7 @@ class Table:
         return {name: fit(points) for name, points in self.points(collective).items()}
 
     def rules(self, excluded: Mapping[str, Collection[str]] | None = None) -> tuple[Rule, ...]:
-        """The turns of each collective, as if somebody had written them. `excluded`: who may not be among them."""
+        """The turns of each collective, as rules. `excluded`: algorithms that must not be among them."""
         rules = []
         for collective in self.collectives:
             without = (excluded or {}).get(collective, ())
@@ -96,17 +96,17 @@ class Table:
         return tuple(rules)
 
     def without(self, collectives: Collection[str]) -> Table:
-        """Only the others' costs."""
+        """The table without the costs of these collectives."""
         costs = {key: points for key, points in self.costs.items() if key.collective not in collectives}
         return replace(self, costs=costs)
 
     def merged(self, older: Table | None) -> Table:
-        """With the costs of `older` for the collectives that are not in this table."""
+        """This table, plus the costs in `older` of collectives that this one lacks."""
         kept = {} if older is None else {k: p for k, p in older.costs.items() if k.collective not in self.collectives}
         return replace(self, costs=kept | dict(self.costs))
 
     def write(self) -> Path:
-        """Beside its place and renamed, so that readers and other writers never meet half a file. FileError if not."""
+        """Writes a temporary file and renames it, so that nobody reads a partial file. Raises FileError."""
         path = self.place.path()
         document = {
             "format": FORMAT,
@@ -127,7 +127,7 @@ class Table:
 
 
 def load(place: Place) -> Table | None:
-    """The table that is kept for a place; None without one. Raises FileError for a file that does not say it."""
+    """The table kept for a place; None if there is none. Raises FileError if the file is not a valid table."""
     path = place.path()
     if not path.exists():
         return None
@@ -179,7 +179,7 @@ def _is_point(pair: object) -> bool:
 
 @lru_cache(maxsize=1)
 def _processor() -> str:
-    """The processor's name, as Linux says it, and its architecture."""
+    """The processor's name, as reported by Linux, and its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
