@@ -208,7 +208,7 @@ def _serve(members: list[_Member], silence: float, replacing: Replacing | None) 
 
 
 def _go_on(members: list[_Member]) -> bool:
-    """Whether there are ranks that can do without one that has died: some are left, and none waits for it here."""
+    """Whether the other ranks can continue without a dead one: some are left, and none of them waits for it here."""
     return any(not isinstance(member.outcome, Died) for member in members) and not any(
         member.brought is not None for member in members if member.outcome is None
     )

@@ -1,10 +1,10 @@
-"""What each collective demands, derived from its definition alone (the checker believes no other room).
+"""What each collective requires, derived from its definition alone (independently of all other packages).
 
 blocks        one block of data, or one per rank, or one per (source, destination) pair
 input(rank)   the blocks that the rank's input holds, in order
 output(rank)  the blocks that the rank's output must hold afterwards, in order
 
-sources(block), targets(block) say the same by block: the ranks whose input holds it, those whose output must.
+sources(block), targets(block) give the same by block: the ranks whose input holds it, those whose output must.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Blocks = TypeVar("Blocks", int, Integers)
 
 @dataclass(frozen=True)
 class Contract:
-    """The demand of one collective on `ranks` ranks."""
+    """The requirements of one collective on `ranks` ranks."""
 
     kind: str
     ranks: int
@@ -34,7 +34,7 @@ class Contract:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         if self.kind in ("all_reduce", "broadcast", "reduce"):
             return 1
         return self.ranks**2 if self.kind == "all_to_all" else self.ranks
@@ -80,7 +80,7 @@ class Contract:
         return range(*self.target_span(block))
 
     def source_span(self, block: Blocks) -> tuple[Blocks, Blocks]:
-        """The first of the ranks that start with the block, and one past the last; of one block or of many."""
+        """The first of the ranks that start with the block, and one past the last; for one block or many."""
         match self.kind:
             case "all_reduce" | "reduce" | "reduce_scatter":
                 return block * 0, block * 0 + self.ranks
@@ -92,7 +92,7 @@ class Contract:
                 return block * 0 + self.root, block * 0 + self.root + 1
 
     def target_span(self, block: Blocks) -> tuple[Blocks, Blocks]:
-        """The first of the ranks that must end with the block, and one past the last; of one block or of many."""
+        """The first of the ranks that must end with the block, and one past the last; for one block or many."""
         match self.kind:
             case "all_reduce" | "broadcast" | "all_gather":
                 return block * 0, block * 0 + self.ranks
@@ -104,7 +104,7 @@ class Contract:
                 return block * 0 + self.root, block * 0 + self.root + 1
 
     def moved(self, ranks: Integers) -> Integers | None:
-        """Where each block goes when rank r becomes ranks[r]; None where the root becomes another."""
+        """Where each block goes if rank r becomes ranks[r]; None if the root changes."""
         if self.kind in ("broadcast", "reduce", "gather", "scatter") and ranks[self.root] != self.root:
             return None
         if self.blocks == 1:
@@ -114,5 +114,5 @@ class Contract:
         return ranks
 
     def contributors(self, block: int) -> frozenset[int]:
-        """Whose data the final block is made of."""
+        """The ranks whose data is in the final block."""
         return frozenset(self.sources(block))

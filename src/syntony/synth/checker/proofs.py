@@ -1,11 +1,11 @@
-"""What the checker has proven for this user before, so that loading a Program again does not prove it again.
+"""A cache of the checker's proofs for this user, so that loading a Program again does not prove it again.
 
     $XDG_CACHE_HOME/syntony/proofs/5f0c..e1       an empty file whose name says all (~/.cache without XDG_CACHE_HOME)
 
-A proof is named by a SHA-256 over the whole Program, its FIFO depth included, and the sources of the checker: nobody
-finds another Program with that name, and what another checker has proven counts for nothing. It is believed because of
-where it lies, a folder that only this user can write (`private_folder`), never because of what a file says of itself.
-Without such a folder, everything is proven anew.
+A proof is named by a SHA-256 over the whole Program, its FIFO depth included, and the sources of the checker: no other
+Program has that name, and proofs of another version of the checker do not count. It is trusted because of its location,
+a folder that only this user can write (`private_folder`), never because of its contents. Without such a folder,
+everything is proven anew.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOLDER = "proofs"
 
 
 def proven(program: Program) -> Verdict:
-    """The checker's word on the Program, today's or that of an earlier day."""
+    """The checker's verdict on the Program, new or cached."""
     name = digest(program)
     if _kept(name):
         return Verdict(valid=True)
@@ -40,7 +40,7 @@ def proven(program: Program) -> Verdict:
 
 @cache
 def checker_digest() -> str:
-    """Of the sources of this package, in hexadecimal."""
+    """A hash of the sources of this package, in hexadecimal."""
     folder = Path(__file__).parent
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -74,9 +74,9 @@ def _kept(name: str) -> bool:
 
 
 def _keep(name: str) -> None:
-    """An empty file is there or not: it needs no second name to be written under first."""
+    """Creates an empty file, which is atomic without a temporary name."""
     with private_folder(_FOLDER) as folder:
         if folder is None:
             return
-        with suppress(OSError):  # another process was first, or the disk is full: then the next load proves it again
+        with suppress(OSError):  # another process was first, or the disk is full, and the next load proves it again
             os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder))

@@ -1,4 +1,4 @@
-"""What the checker says."""
+"""The checker's answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Waiting:
-    """A lane in a circle of a deadlock: the instruction at which it stands, why, and how many of all it has done."""
+    """A lane in the cycle of a deadlock: the instruction that blocks it, why, and how many of all it has done."""
 
     agent: int
     lane: int
@@ -19,11 +19,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Valid, or the first fault and where it is. Places that a fault does not have are None.
+    """Valid, or the first fault and where it is. Coordinates that do not apply are None.
 
     Programs have agents, lanes and instructions (positions in the lane); Schedules have agents, steps and transfers.
-    `agent` is the rank for both; of a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
-    per lane, then who waits for whom in a circle; `circle` are the lanes of the circle, each waiting for the next.
+    `agent` is the rank for both; for a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
+    per lane, then the cycle of waits; `circle` are the lanes of the cycle, each waiting for the next.
     """
 
     valid: bool
@@ -50,6 +50,6 @@ class FaultError(Exception):
 
 
 def listed(numbers: list[int], limit: int = 8) -> str:
-    """ "0, 3, 7" or, when there are many, "0, 1, 2, .. (17 of them)"."""
+    """ "0, 3, 7" or, if there are many, "0, 1, 2, .. (17 of them)"."""
     shown = ", ".join(map(str, numbers[:limit]))
     return shown if len(numbers) <= limit else f"{shown}, .. ({len(numbers)} of them)"

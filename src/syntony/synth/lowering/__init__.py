@@ -1,1 +1,1 @@
-"""From a Schedule to a Program that a Target can run."""
+"""Lowers a Schedule to a Program that a Target can run."""

@@ -1,19 +1,19 @@
-"""Lowering: from what moves (Schedule) to who does what (Program).
+"""Lowering: from data movement (Schedule) to per-rank instructions (Program).
 
-Each value that a rank comes to hold gets a slot of its own: the output slot of its chunk when the collective wants
-that value there, else a new scratch slot. Then the transfers are written down step by step:
+Each value that a rank comes to hold gets its own slot: the output slot of its chunk if the collective wants the value
+there, otherwise a new scratch slot. Then the transfers are emitted step by step:
 
     copy                    ->  transfer into the new slot
     operand of a sum        ->  transfer into scratch; when all operands are there, one n-ary reduce in declared order
-    the only operand of two
-    that is not there yet   ->  transfer_reduce: message + what is there, without a stop in scratch
+    the last missing one
+    of two operands         ->  transfer_reduce: message + the local operand, without a stop in scratch
 
-Steps are the stages of a pipeline: transfers of step k are k slices behind (`skew` in program.hpp), as in the
+Steps are the stages of a pipeline: transfers of step k lag k slices behind (`skew` in program.hpp), as in the
 simulation of a Schedule (simulation/moves.py). So a lane begins the next slice while this one is still steps away.
 
 The builder finds lanes and dependencies. Switches only forward (a schedule in which one adds or copies is refused), so
-a route is one message; the routes between one pair of ranks get channels of their own, which keeps the Schedule's lanes
-apart (a transfer waits only for its predecessor on its own route).
+a route is one message. The routes between a pair of ranks get separate channels, which preserves the Schedule's link
+queues: a transfer waits only for its predecessor on its own route.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Slot = Any
 
 
 def lower(schedule: Schedule, target: Target, builder_of: Any = None) -> Program:
-    """The Program of a Schedule, for the Target; TargetError when it cannot take it, or a
-    switch has a part in it.
+    """The Program of a Schedule for the Target. TargetError if the Target cannot take it, or if a switch is an
+    agent.
 
     The Schedule must have passed the checker. `builder_of` makes the builder (default `syntony._core.ProgramBuilder`).
     """
@@ -60,13 +60,13 @@ class _Lowering:
         self.chunk = schedule.values.chunk.tolist()
         self.wanted = [collective.post(chunk) for chunk in range(len(collective.chunks))]
         self.full = [len(collective.pre(chunk)) if collective.combining else 1 for chunk in range(len(chunks))]
-        self.slots: dict[tuple[int, int], Slot] = {}  # (rank, value) -> where it is
+        self.slots: dict[tuple[int, int], Slot] = {}  # (rank, value) -> its slot
         self.filled: set[tuple[int, int]] = set()  # (rank, chunk) whose output is written
-        self.pending: dict[tuple[int, int], dict[int, Slot]] = {}  # (rank, sum) -> operands that arrived for it
+        self.pending: dict[tuple[int, int], dict[int, Slot]] = {}  # (rank, sum) -> its operands that have arrived
         self.channels: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}  # (src, dst) -> route -> channel
 
     def program(self) -> Any:
-        """Writes everything down."""
+        """Emits all instructions."""
         for value, rank in enumerate(self.schedule.values.rank.tolist()):
             if rank >= 0:
                 self.slots[rank, value] = self.builder.input(rank, self.chunk[value])
@@ -82,7 +82,7 @@ class _Lowering:
         return self.builder.finish()
 
     def _by_step(self) -> list[list[Transfer]]:
-        """Transfers by step; in a step those last that fill an output, so that in-place inputs are read before."""
+        """Transfers by step; within a step, those that fill an output come last, so in-place inputs are read before."""
         steps: list[list[Transfer]] = [[] for _ in range(self.schedule.steps)]
         for transfer in self.schedule.transfers.rows():
             steps[transfer.step].append(transfer)
@@ -127,7 +127,7 @@ class _Lowering:
         self.builder.transfer(src, source, dst, arrived[value], self._channel(transfer))
 
     def _complete(self) -> None:
-        """Writes down the sums whose operands are there. Operands have smaller numbers than their sums."""
+        """Emits the sums whose operands are there. Operands have smaller numbers than their sums."""
         for rank, result in sorted(self.pending, key=lambda held: held[1]):
             arrived = self.pending[rank, result]
             terms = self.schedule.values.operands(result)

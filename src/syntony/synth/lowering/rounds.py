@@ -1,16 +1,16 @@
-"""A Program as rounds: what it takes to run it on a group that only knows messages (`batch_isend_irecv`).
+"""A Program as rounds, for groups that only offer messages (`batch_isend_irecv`).
 
     round 0   local: copies and sums     then all of this round's messages at once, in both directions
     round 1   local: ..                  ..
     ..
     last      local: ..                  no messages
 
-The number of rounds is the least that the Program's values and their places allow: every message goes in the first
-round in which its data are there and its destination is free. What reads and writes a place keeps the order of one
-legal run of the Program; lanes, channels and slices are forgotten. All messages of a round between two ranks are one.
+The number of rounds is the least that the Program's values and places allow: every message goes in the first round in
+which its data is ready and its destination is free. Accesses to a place keep their order in one legal run of the
+Program; lanes, channels and slices are ignored. All messages of a round between two ranks are merged into one.
 
-A message to be summed is received into a scratch slot of its own. The rounds are a Program again (`program`), with one
-lane per rank, so the checker proves them as it proves any other.
+A message to be summed is received into a scratch slot of its own. The rounds are again a Program (`program`), with one
+lane per rank, so the checker proves them like any other.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RankRound:
     """One rank's part of a round: first `local`, in order, then the messages.
 
     local  (destination, its terms): a copy of one term, or the sum of several in this order
-    sends  (rank, places), and
-    recvs  (rank, places): one message each, of the places one after another
+    sends  (rank, places): one message each, with the places one after another
+    recvs  (rank, places): likewise
     """
 
     local: list[tuple[Place, tuple[Place, ...]]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Rounds:
         return sum(any(rank[number].sends for rank in self.rounds) for number in range(len(self.rounds[0])))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, as the executor (collectives/p2p/steps.py) and exported files take them."""
+        """Plain lists, the format of the executor (collectives/p2p/steps.py) and of exported files."""
         return {
             "name": self.source.name,
             "collective": self.source.collective,
@@ -132,7 +132,7 @@ def _row(rank: int, opcode: Opcode, dst: Place = (0, 0), src: Place = (0, 0), **
 def rounds_of(program: Program, *, in_place: bool) -> Rounds:
     """The rounds of a proven two-sided Program; `in_place`: input and output of a chunk are the same memory.
 
-    Raises ProgramError if the Program is not right in that mode, or one-sided.
+    Raises ProgramError if the Program is not correct in that mode, or one-sided.
     """
     if not (program.in_place if in_place else program.out_of_place):
         raise ProgramError(f"program '{program.name}' is right {'out of' if in_place else 'in'} place only")
@@ -143,7 +143,7 @@ def rounds_of(program: Program, *, in_place: bool) -> Rounds:
 
 @dataclass
 class _Cell:
-    """From which round on a place can be read, written by a local step, and received into."""
+    """The first rounds in which a place can be read, written by a local step, and received into."""
 
     ready: int = 0
     writable: int = 0
@@ -152,7 +152,7 @@ class _Cell:
 
 @dataclass(eq=False)
 class _Sent:
-    """A slot of a message: where it lies at its sender, and from which round on."""
+    """A slot of a message: its place at the sender, and the first round in which it is ready."""
 
     rank: int
     place: Place
@@ -238,7 +238,7 @@ class _Rounds:
                 self.under_way[agent, self._real(agent, sent.place)].append(sent)
 
     def _written(self, agent: int, place: Place) -> None:
-        """Before a place is written again: messages with its data whose round is not known yet leave from a copy."""
+        """Before a place is overwritten: messages with its data and no round yet are sent from a copy."""
         waiting = self.under_way.pop((agent, self._real(agent, place)), [])
         if waiting:
             copy = self._scratch(agent, self.slots[agent][place[0]][place[1]])
@@ -270,7 +270,7 @@ class _Rounds:
 
 
 def _one_run(program: Program) -> Iterator[tuple[int, dict[str, int], list[Place]]]:
-    """The instructions in the order of one run; a receiver comes as soon as it can, so that sends are placed early."""
+    """The instructions in the order of one run; a receiver comes as soon as it can, so sends are placed early."""
     lanes: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
     operands: dict[int, list[Place]] = {}
     after: dict[int, list[tuple[int, int]]] = {}

@@ -1,14 +1,14 @@
-"""From one-sided to two-sided: the same moves, as messages that both ends take part in.
+"""Converts one-sided Programs to two-sided ones: the same data movement, as messages with a send and a receive.
 
-A proven Program has no races, so every order that respects its waits moves the same values. One such order is walked,
-and its moves are written down for `ProgramBuilder`, which finds lanes and dependencies anew:
+A proven Program has no races, so every order that respects its waits moves the same values. This walks one such order
+and emits its moves through `ProgramBuilder`, which finds lanes and dependencies anew:
 
     rank 0:  peer_write a -> rank 1's b, signal       =>     rank 0:  send a
     rank 1:  wait, reduce c = b + d                          rank 1:  recv b, reduce c = b + d
 
-Signals and waits are gone: the messages order what they ordered. Writes into an input, which only a Program for
-in-place calls may do, go to the output of that chunk or to scratch, so that the result is right in both memory modes.
-A slot that a message on its way still reads is not written again; the new value gets another slot.
+Signals and waits are dropped: messages enforce the same order. Writes into an input, which only a Program for in-place
+calls may do, go to the output of that chunk or to scratch, so the result is correct in both memory modes. A slot that a
+message in flight still reads is not overwritten; the new value gets another slot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def needs_two_sides(program: Program, target: Target) -> bool:
 def two_sided(program: Program, target: Target) -> Program:
     """The same outcome without one-sided instructions and signals, on no more channels than the Target has.
 
-    The Program must have passed the checker; whether the Target can take the result is the word of `fit`.
+    The Program must have passed the checker; `fit` decides whether the Target can take the result.
     """
     return _Walk(program, target).program()
 
@@ -51,10 +51,10 @@ class _Walk:
         self.builder = _core.ProgramBuilder(program.name, program.collective, program.ranks, program.root, chunks)
         self.alias: dict[_Site, _Site] = {}
         self.chunk: dict[_Site, int] = {}
-        self.outputs: dict[_Site, Slot] = {}  # where results belong
-        self.where: dict[_Site, Slot] = {}  # who holds what a site holds
-        self.own: dict[_Site, Slot] = {}  # the slot that a site's values go to
-        self.flying: Counter[tuple[int, Slot]] = Counter()  # (rank, slot) -> messages on their way that read it
+        self.outputs: dict[_Site, Slot] = {}  # site of a result -> its output slot
+        self.where: dict[_Site, Slot] = {}  # site -> the slot that holds its value now
+        self.own: dict[_Site, Slot] = {}  # site -> the slot for its new values
+        self.flying: Counter[tuple[int, Slot]] = Counter()  # (rank, slot) -> messages in flight that read it
         self.fifos: dict[tuple[int, int, int], deque[list[Slot]]] = defaultdict(deque)
         self._lay_out()
 
@@ -135,7 +135,7 @@ class _Walk:
             self.flying.update((rank, slot) for slot in onward)
 
     def _receive(self, op: Opcode, row: dict[str, Any], held: Slot, dst: _Site, src: _Site) -> Slot:
-        """One slot of a message; where it is now."""
+        """Receives one slot of a message; returns where it is now."""
         rank, peer, channel = row["agent"], row["recv_peer"], row["channel"] % self.target.channels
         self.flying[peer, held] -= 1
         stored = op != Opcode.recv_reduce_send

@@ -1,4 +1,4 @@
-"""Which blocks of a collective each rank has in its input and output, as the core's table of collectives says."""
+"""The blocks that each rank has in its input and output, from the core's table of collectives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syntony import _core
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of one collective; block source * destinations + destination, where these have blocks of their own."""
+    """The blocks of one collective. Blocks per (source, destination) pair are source * destinations + destination."""
 
     kind: str
     ranks: int
@@ -22,7 +22,7 @@ class Blocks:
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """The number of blocks."""
         facts = _core.COLLECTIVES[self.kind]
         return (self.ranks if facts["by_source"] else 1) * (self.ranks if facts["by_destination"] else 1)
 

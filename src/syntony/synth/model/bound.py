@@ -1,13 +1,13 @@
-"""Bound: a number nobody can beat, and the witness that lets anyone recompute it.
+"""Bound: a limit that no schedule can beat, and the witness from which anyone can recompute it.
 
 Two bounds for a collective on a topology:
 
 - latency: some chunk must get from where it starts to where it must end, and that takes `steps` hops of messages and
   `seconds` of link latency, whatever the size. Witness: the chunk and the two ranks.
-- throughput: `share` of the size must pass through links of `bandwidth` bytes/s together, hence `seconds_per_byte` of
-  size at least, at any size. Witness: a node set and the links around it (`Cut`), or one of its two generalizations.
+- throughput: `share` of the size must pass through links of `bandwidth` bytes/s together, so it takes
+  `seconds_per_byte` of the size at least. Witness: a node set and links around it (`Cut`), or a generalization of it.
 
-Both are lower bounds on any schedule's time; they hold together, not in sum.
+Both are lower bounds on any schedule's time. The time is at least their maximum, not their sum.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Distance:
 
 @dataclass(frozen=True)
 class Latency:
-    """`steps`: messages one after another (forwarding by switches is one message); `seconds`: alphas along the way.
+    """`steps`: consecutive messages (forwarding by switches is part of one message); `seconds`: alphas along the way.
 
-    The two maxima may be taken by different chunks, so each has its own witness.
+    Different chunks may reach the two maxima, so each has its own witness.
     """
 
     steps: int
@@ -44,7 +44,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Cut:
-    """A node set: `share` of the collective's size must leave it (where `entering`: enter it), over `links`."""
+    """A node set: `share` of the collective's size must leave it (enter it, if `entering`) over `links`."""
 
     nodes: tuple[int, ...]
     links: tuple[int, ...]
@@ -57,10 +57,10 @@ class Cut:
 class Partition:
     """k node sets that hold all members. A message from part to part leaves one of them, over one of `links`.
 
-    Of all_reduce: each byte needs k-1 such messages before any part can know the whole sum, and k-1 more until all do:
-    share = 2 (k-1). The proof, and where switches must lie that copy or add, is in bounds/partition.py. `links` are
-    part by part; `entering`: the messages are counted at the links that enter the parts instead. `adders` are nodes
-    whose aggregator's rate is counted in the bandwidth, for the messages that their adding saves.
+    For all_reduce, each byte needs k-1 such messages before any part can know the whole sum, and k-1 more until all do:
+    share = 2 (k-1). bounds/partition.py has the proof, and where switches that copy or add must be. `links` are listed
+    part by part. `entering`: messages are counted at the links that enter the parts instead. `adders` are nodes whose
+    aggregator's rate counts as bandwidth, for the messages saved by their adding.
     """
 
     parts: tuple[tuple[int, ...], ...]
@@ -73,7 +73,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Prices:
-    """A price per byte on links; a demand costs at least its bytes times the cheapest path. The dual of a flow LP.
+    """A price per byte on each link; a demand costs at least its bytes times the cheapest path. The dual of a flow LP.
 
     share      sum over demands of (share of the size) * (price of the cheapest path)
     bandwidth  sum over links of price * bandwidth: what the network can earn per second
@@ -90,9 +90,9 @@ Witness = Cut | Partition | Prices
 
 @dataclass(frozen=True)
 class Throughput:
-    """`seconds_per_byte` of the collective's size at least: the witness's share / bandwidth; 0 where nothing moves.
+    """At least `seconds_per_byte` of the collective's size: the witness's share / bandwidth; 0 if nothing moves.
 
-    `searched`: among which witnesses this one is the best, in words; files do not keep it.
+    `searched`: the witnesses among which this one is the best, in words; not stored in files.
     """
 
     seconds_per_byte: Fraction
@@ -106,14 +106,14 @@ class Throughput:
 
     @property
     def algbw(self) -> float:
-        """Bytes of the collective's size per second, at most; infinite where nothing must move."""
+        """Upper bound on bytes of the collective's size per second; infinite if nothing must move."""
         return float(1 / self.seconds_per_byte) if self.seconds_per_byte else float("inf")
 
 
 @dataclass(frozen=True)
 class Window:
-    """Latency and bandwidth together: within T seconds at most the sum of rates[i] * max(0, T - delays[i]) bytes can
-    move of the `share` of the size that must (bounds/windows.py). Delays ascend.
+    """Latency and bandwidth together: `share` of the size must move, and within T seconds at most the sum of
+    rates[i] * max(0, T - delays[i]) bytes can (bounds/windows.py). Delays ascend.
     """
 
     share: float
@@ -122,12 +122,12 @@ class Window:
 
     @staticmethod
     def of(share: float, delays: NDArray[np.float64], rates: NDArray[np.float64]) -> Window:
-        """Equal delays become one."""
+        """Merges equal delays."""
         apart, which = np.unique(delays, return_inverse=True)
         return Window(share, tuple(apart.tolist()), tuple(np.bincount(which, rates, len(apart)).tolist()))
 
     def seconds(self, size: int) -> float:
-        """The least T; a little less, for what rounding may have added."""
+        """The least T, rounded down to allow for rounding errors."""
         owed, rate, weighted = self.share * size, 0.0, 0.0
         seconds = float("inf")
         for delay, more in zip(self.delays, self.rates, strict=True):
@@ -143,7 +143,7 @@ class Window:
 class Bounds:
     """The two bounds of one collective on one topology.
 
-    windows  what they prove together at a size; files do not keep them, as they follow from topology and witness
+    windows  what both prove together at a size; not stored in files, since topology and witness determine them
     """
 
     latency: Latency
@@ -151,7 +151,7 @@ class Bounds:
     windows: tuple[Window, ...] = field(default=(), compare=False)
 
     def seconds(self, size: int) -> float:
-        """No schedule moves `size` bytes in less: the largest of the bounds."""
+        """The largest of the bounds: no schedule moves `size` bytes in less time."""
         moving = float(size * self.throughput.seconds_per_byte)
         return max(self.latency.seconds, moving, *(window.seconds(size) for window in self.windows))
 
@@ -176,7 +176,7 @@ class Bounds:
 
 
 def fraction_text(value: Fraction) -> str:
-    """An exact fraction as files spell it: "p/q"."""
+    """An exact fraction as written in files: "p/q"."""
     return f"{value.numerator}/{value.denominator}"
 
 

@@ -1,7 +1,7 @@
-"""Collective: what must be true before and after, and nothing about how.
+"""Collective: what must hold before and after, not how it is achieved.
 
-A collective acts on *blocks* (pieces of the user's buffers); a block is cut into *chunks*, and a chunk is what a
-schedule moves. Eight kinds, their blocks, who starts with a block and who must end with it:
+A collective acts on *blocks* (pieces of the user's buffers); a block is cut into *chunks*, the units that a schedule
+moves. There are eight kinds, with these blocks, ranks that start with a block, and ranks that must end with it:
 
     kind            blocks                starts with (pre)     ends with (post)      sums
     all_reduce      1                     every rank            every rank            yes
@@ -13,13 +13,13 @@ schedule moves. Eight kinds, their blocks, who starts with a block and who must 
     gather          rank r owns block r   r                     root                  no
     scatter         rank r owns block r   root                  r                     no
 
-"Starts with" a summed block means: holds its own contribution to it. "Ends with" means: holds the whole sum.
+A rank "starts with" a summed block if it holds its own contribution, and "ends with" it if it holds the whole sum.
 
 Ranks here are ranks of the *collective*, 0..ranks-1; rank i lives on the topology's rank `members[i]`.
 
-Sizes. The *size* of a collective is what nccl-tests calls it: the bytes of the larger of a rank's two buffers. Chunk
-weights are integers over one common denominator, so a chunk is `weight * unit` of the size; blocks of unequal total
-weight are blocks of unequal nominal size. (A Program reads only the shares within each block: sizes come at launch.)
+Sizes. The *size* of a collective is the one of nccl-tests: the bytes of the larger of a rank's two buffers. Chunk
+weights are integers over one common denominator, so a chunk is `weight * unit` of the size; blocks with unequal total
+weight have unequal nominal sizes. (A Program uses only the shares within each block: sizes are given at launch.)
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _DUALS = {
 
 
 class CollectiveError(UserError):
-    """A collective that cannot be: an unknown kind, a rank that is not there, a malformed chunk table."""
+    """An invalid collective: an unknown kind, a rank that does not exist, a malformed chunk table."""
 
 
 def block_count(kind: str, ranks: int) -> int:
@@ -70,7 +70,7 @@ def block_count(kind: str, ranks: int) -> int:
 
 
 def int_column(values: ArrayLike, dtype: type[np.signedinteger] = np.int32) -> NDArray[np.signedinteger]:
-    """A read-only one-dimensional column: what frozen values hold."""
+    """A read-only one-dimensional column, for use in frozen dataclasses."""
     column = np.array(values, dtype=dtype).reshape(-1)
     column.setflags(write=False)
     return column
@@ -118,7 +118,7 @@ class ChunkTable:
 
 @dataclass(frozen=True)
 class Collective:
-    """Kind, ranks, root, members and chunks; see the top of the file. Build it with `Collective.make`."""
+    """Kind, ranks, root, members and chunks; see the module docstring. Build it with `Collective.make`."""
 
     kind: str
     ranks: int
@@ -196,21 +196,21 @@ class Collective:
 
     @cached_property
     def unit(self) -> Fraction:
-        """The share of the collective's size that one unit of chunk weight is."""
+        """The share of the collective's size that corresponds to a chunk weight of 1."""
         total = int(self.chunks.weight.sum(dtype=np.int64))
         return Fraction(self.ranks if self.kind == "all_to_all" else 1, total)
 
     def share(self, chunk: int) -> Fraction:
-        """The share of the collective's size that the chunk is."""
+        """The chunk's share of the collective's size."""
         return int(self.chunks.weight[chunk]) * self.unit
 
     def bytes_of_chunks(self, size: int) -> NDArray[np.float64]:
-        """Per chunk the bytes that it is of `size`."""
+        """The bytes of each chunk if the collective's size is `size`."""
         unit = size * self.unit
         return self.chunks.weight.astype(np.float64) * float(unit.numerator) / float(unit.denominator)
 
     def pre(self, chunk: int) -> frozenset[int]:
-        """The ranks that start with the chunk (with their contribution to it, where it is summed)."""
+        """The ranks that start with the chunk (or, if it is summed, with their contribution to it)."""
         block = int(self.chunks.block[chunk])
         match self.kind:
             case "all_gather" | "gather":
@@ -223,7 +223,7 @@ class Collective:
                 return frozenset(range(self.ranks))
 
     def post(self, chunk: int) -> frozenset[int]:
-        """The ranks that must end with the chunk (with its whole sum, where it is summed)."""
+        """The ranks that must end with the chunk (or, if it is summed, with its whole sum)."""
         block = int(self.chunks.block[chunk])
         match self.kind:
             case "reduce_scatter" | "scatter":
@@ -248,7 +248,7 @@ class Collective:
                 return Fraction(n - 1, n)
 
     def dual(self) -> Collective:
-        """The collective whose schedules, run backwards on the reversed links, are schedules of this one.
+        """The collective whose schedules, run backwards on the reversed links, are schedules of this collective.
 
         Copies run backwards become sums: a tree that spreads a chunk from its owner, reversed, sums it into its owner
         (Cai et al., PPoPP'21, section 3.5). Chunks, root and members stay as they are.

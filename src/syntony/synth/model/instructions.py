@@ -1,4 +1,4 @@
-"""What an instruction of a Program may say: opcodes and spaces, those of csrc/core/program/opcode.hpp."""
+"""The opcodes and spaces of a Program's instructions, as in csrc/core/program/opcode.hpp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SKEW = (1 << 16) - 1
 
 
 class ProgramError(UserError):
-    """A Program that cannot be: a value out of range, a table out of order. Says which agent, lane, instruction."""
+    """An invalid Program: a value out of range, a table out of order. Names the agent, lane and instruction."""
 
 
 class Space(IntEnum):
@@ -29,7 +29,7 @@ class Space(IntEnum):
 
 
 class Opcode(IntEnum):
-    """What an instruction does; `enum class Opcode` of opcode.hpp, in its order."""
+    """What an instruction does; mirrors `enum class Opcode` of opcode.hpp."""
 
     nop = 0
     copy = 1

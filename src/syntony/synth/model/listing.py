@@ -1,4 +1,4 @@
-"""An instruction as people read it, in the words of program.hpp; `str(program)` lists them all.
+"""Instructions as text, in the terms of program.hpp; `str(program)` lists them all.
 
 rank 0
   lane 0
@@ -50,7 +50,7 @@ def slots(space: int, index: int, count: int) -> str:
 
 
 def sentence(instruction: Sequence[int], operands: list[str]) -> str:
-    """What a row of the table of instructions does; `operands` are its further sources, already written out."""
+    """Describes a row of the table of instructions; `operands` are its further sources, already formatted."""
     opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer, channel = instruction[2:11]
     op = Opcode(opcode)
     dst, src = slots(dst_space, dst_index, count), slots(src_space, src_index, count)

@@ -1,7 +1,7 @@
 """Network: the part of a topology that a collective can use, and distances in it.
 
-Only members of the collective run its Program, so only they relay; ranks that are no members carry nothing. What is
-left are the members, the switches and NICs, and the links among them.
+Only members of the collective run its Program, so only they relay; other ranks carry nothing. What remains are the
+members, the switches and NICs, and the links among them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syntony.topologies.topology import Link, Topology
 
 @dataclass(frozen=True)
 class Network:
-    """`topology` as the members of `collective` see it. Raises CollectiveError for a member that is no rank of it."""
+    """`topology` as the members of `collective` see it. Raises CollectiveError if a member is not one of its ranks."""
 
     topology: Topology
     collective: Collective
@@ -47,7 +47,7 @@ class Network:
 
     @cached_property
     def hops(self) -> NDArray[np.float64]:
-        """(ranks, ranks) least number of messages from rank to rank of the collective; infinite where no path leads."""
+        """(ranks, ranks) least number of messages between ranks of the collective; infinite if there is no path."""
         ends = np.asarray([(link.src, link.dst) for link in self.links], np.int32).reshape(-1, 2)
         is_rank = np.asarray([node.kind == "rank" for node in self.topology.nodes])
         tails, heads = np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
@@ -57,7 +57,7 @@ class Network:
 
 
 def round_bandwidth(topology: Topology) -> Fraction:
-    """The greatest bandwidth of which every link's is a whole multiple: link capacities per round are counted in it."""
+    """The greatest bandwidth that divides every link's: link capacities per round are multiples of it."""
     bandwidths = {link.bandwidth for link in topology.links}
     if not bandwidths:
         return Fraction(1)

@@ -1,4 +1,4 @@
-"""What is asked of an engine or a bound: a collective on a topology, each given as an object or by its name."""
+"""The input of an engine or a bound: a collective on a topology, each given as an object or by name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def problem_of(
     root: int = 0,
     members: Sequence[int] | None = None,
 ) -> tuple[Topology, Collective]:
-    """Both as objects. Raises UserError where a name is unknown or they do not fit together.
+    """Both as objects. Raises UserError if a name is unknown or they do not fit together.
 
-    The other arguments are of a collective that is given by its name.
+    The other arguments apply only to a collective given by name.
 
     chunks   per block; all_to_all: per rank's buffer
     root     of a rooted collective

@@ -1,17 +1,17 @@
-"""Program v1: who does what. The one Program of csrc/core/program/program.hpp, whose text defines the semantics.
+"""Program v1: which rank does what. The same Program as in csrc/core/program/program.hpp, which defines the semantics.
 
 A Program has one agent per rank; an agent has three spaces of slots (input, output, scratch) and lanes of instructions.
-A slot holds one chunk. Everything lies in five int32 tables, which are read-only views of the core's own memory:
+A slot holds one chunk. All data is in five int32 tables, which are read-only views of the core's memory:
 
     chunks        (K, 2)   block, weight
     slots         (S, 3)   agent, space, chunk                          ordered by agent, space, index in the space
     instructions  (I, 14)  see INSTRUCTION_FIELDS                       ordered by agent, lane, position in the lane
     operands      (O, 2)   space, index: further sources of `reduce`    instruction after instruction
-    dependencies  (D, 2)   lane, position: what must be done first      instruction after instruction
+    dependencies  (D, 2)   lane, position: the instruction to wait for  instruction after instruction
 
-Every Program in memory has passed `Program::validate`, which refuses what cannot be (a `ProgramError` names the place).
-Whether a Program is *right* is the word of `syntony.synth.checker`. Unused fields of an instruction are 0, unused peers
--1. Two Programs are equal (`==`) when all their fields are; ranks agree on one by its `hash`.
+Every Program in memory has passed `Program::validate`, which rejects malformed ones (`ProgramError` names the place).
+`syntony.synth.checker` decides whether a Program is *correct*. Unused fields of an instruction are 0, unused peers
+-1. Two Programs are equal (`==`) if all their fields are; ranks compare its `hash` to agree on one.
 """
 
 from __future__ import annotations

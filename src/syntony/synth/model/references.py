@@ -1,8 +1,8 @@
-"""A Program with its references resolved to rows of its tables: what simulation and traffic walk over.
+"""A Program with its references resolved to rows of its tables, for simulation and traffic.
 
 A *row* of a slot is its position in `program.slots`; a *row* of an instruction its position in `program.instructions`;
-lanes are numbered through over all agents. One *connection* is one (source, destination, channel) FIFO. The checker
-resolves references by itself, on purpose.
+lanes are numbered consecutively over all agents. One *connection* is one (source, destination, channel) FIFO. The
+checker resolves references itself, to stay independent.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Column = NDArray[np.int64]
 
 
 class References:
-    """See above. Arrays are int64, one entry per instruction unless said otherwise; -1 where there is nothing.
+    """See the module docstring. Arrays are int64, one entry per instruction unless said otherwise; -1 means none.
 
     agent, opcode, count, skew    as in the table of instructions
     lane                          the lane of each instruction
     lane_first, lane_agent        (L,) the first instruction of each lane, and its agent
     dst, src                      the first slot row that it writes, and reads
     slot_chunk                    (S,) the chunk of each slot
-    dependency, dependency_owner  (D,) the instruction that must be done first, and who waits for it
-    into, out                     the connection that it takes a message from, and puts one into
-    partner                       the instruction that sends what it takes; of Programs whose messages match
+    dependency, dependency_owner  (D,) the instruction to wait for, and the waiting instruction
+    into, out                     the connections that it receives from and sends on
+    partner                       the instruction that sends what it receives; for Programs whose messages match
     connections                   source, destination and channel of each
     """
 
@@ -65,7 +65,7 @@ class References:
 
     @cached_property
     def partner(self) -> Column:
-        """See above: one lane feeds a connection and one drains it, so order alone matches messages."""
+        """One lane feeds a connection and one lane drains it, so order alone matches messages."""
         found = np.full(len(self.opcode), -1)
         senders, takers = (np.flatnonzero(column >= 0) for column in (self.out, self.into))
         by_connection = [np.argsort(self.out[senders], kind="stable"), np.argsort(self.into[takers], kind="stable")]

@@ -1,7 +1,7 @@
-"""Routes: how one message gets from rank to rank, through switches and NICs but never through a rank.
+"""Routes: how a message gets from rank to rank, through switches and NICs but never through a rank.
 
-For every ordered pair of members that such a path joins, the paths with the fewest links are listed, up to
-`MAX_PARALLEL` of them (parallel links, several rails); engines choose among these.
+For every ordered pair of members joined by such a path, the paths with the fewest links are listed, up to
+`MAX_PARALLEL` of them (parallel links, several rails). Engines choose among these.
 """
 
 from __future__ import annotations

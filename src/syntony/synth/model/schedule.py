@@ -1,40 +1,40 @@
 """Schedule: what moves, over which links, in which order.
 
-A transfer moves one *value* (model/values.py) from an agent to an agent over a *route*, the links it takes one after
-another; between links of a route lie switches and NICs, never ranks.
+A transfer moves one *value* (model/values.py) between agents over a *route*, a sequence of links with switches and NICs
+between them, never ranks.
 
     transfer 7:  value 3    rank 0 ──link 2──▶ switch 8 ──link 19──▶ rank 5    step 1    result 9
 
-What the destination holds afterwards is `result`:
+Afterwards the destination holds `result`:
 
 - `result == value`: a copy. The destination now holds the value.
-- `result != value`: a reduction. The value is one operand of the sum `result`; the destination holds the sum once every
-  operand has arrived by such a transfer or is held there already. The moved value itself is not kept.
+- `result != value`: a reduction. The value is one operand of the sum `result`. The destination holds the sum once every
+  operand has arrived by such a transfer or is already held there. The moved value itself is not kept.
 
-A reduction with `src == dst` and an empty route is local: it spends a value that the rank holds.
+A reduction with `src == dst` and an empty route is local: it consumes a value that the rank holds.
 
-Steps order, they are no barriers. Transfers of one source, destination and route form a *link queue*, by step, then
-row; a transfer starts as soon as its source holds its value and its predecessor in the queue has left. A value must be
-held at its source through transfers of smaller steps only, so executing step by step is always right too.
+Steps define an order; they are not barriers. Transfers with the same source, destination and route form a *link queue*,
+ordered by step, then row. A transfer starts as soon as its source holds its value and its predecessor in the queue has
+left. Its source must get the value through transfers of smaller steps only, so executing step by step is also correct.
 
 Agents are the ranks of the collective, 0..n-1, and the switches that copy or add: n+k is the topology's k-th node that
-is `able`. Routes are links of the topology; `Schedule.node_of` says where an agent lives (rank r of the collective at
-node `collective.members[r]`). A switch that is an end of a transfer does something with the value:
+is `able`. Routes are links of the topology; `Schedule.node_of` gives the node of an agent (rank r of the collective is
+at node `collective.members[r]`). A switch at an end of a transfer processes the value:
 
 - it adds (if it `reduces`): every operand of the sum arrives by a transfer, in `number_format`;
-- it copies (if it `multicasts`): a value that it holds leaves by several transfers.
+- it copies (if it `multicasts`): several transfers carry a value that it holds.
 
         rank 0 ──0──▶ ┐              ┌──2──▶ rank 0
                       switch, 2 = 0 + 1
         rank 1 ──1──▶ ┘              └──2──▶ rank 1
 
-A switch keeps a sum in one of its slots from the step in which the first operand comes until the step in which the sum
-leaves for the last time, so many sums at once are too many for it (topologies/aggregator.py). A route does not pass
-through a switch that is one of its ends: each of its other switches only forwards.
+A switch keeps a sum in one of its slots from the step in which the first operand arrives until the step in which the
+sum leaves for the last time. Its slots limit the number of sums at once (topologies/aggregator.py). A route does not
+pass through a switch that is one of its ends; the other switches on it only forward.
 
-Symmetric schedules are stored as representatives: with `symmetry` set, `transfers` holds at least one member of each
-orbit (and `values` what they name); `expand` (symmetry/groups.py) gives the whole schedule, and every reader of columns
-starts with it.
+Symmetric schedules are stored as representatives: if `symmetry` is set, `transfers` holds at least one member of each
+orbit (and `values` those that they name). `expand` (symmetry/groups.py) gives the whole schedule; code that reads
+columns calls it first.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ TRANSFER_COLUMNS = ("value", "result", "src", "dst", "step", "offset", "link")
 
 @dataclass(frozen=True)
 class Generator:
-    """One generator of a schedule's symmetry group: where nodes of the topology and chunks of the collective go."""
+    """One generator of a schedule's symmetry group: permutations of the topology's nodes and the chunks."""
 
     nodes: tuple[int, ...]
     chunks: tuple[int, ...]
@@ -150,15 +150,15 @@ class Generator:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule, the engine that made it, and what is known about how good it is.
+    """A schedule, the engine that made it, and what is known about its quality.
 
-    rounds    int32 (steps,) or empty. Rounds that step s lasts when steps are barriers; one round is the time that a
-              link of `round_bandwidth(topology)` needs for a chunk of weight 1. Empty: the engine counts no rounds
-    bounds    what no schedule can beat, or None when not computed
-    proof     what was proven about optimality, in words; empty when nothing was
-    symmetry  generators, when `values` and `transfers` are representatives only
-    number_format  what switches add (topologies/aggregator.py); empty where no switch adds, or only such as have no
-              limits
+    rounds    int32 (steps,) or empty. Number of rounds of step s if steps are barriers; one round is the time that a
+              link of `round_bandwidth(topology)` needs for a chunk of weight 1. Empty: the engine does not use rounds
+    bounds    limits that no schedule can beat, or None if not computed
+    proof     what was proven about optimality, in words; empty if nothing was
+    symmetry  generators, if `values` and `transfers` are only representatives
+    number_format  the format in which switches add (topologies/aggregator.py); empty if no switch adds, or only
+              switches without limits
     """
 
     topology: Topology
@@ -196,16 +196,16 @@ class Schedule:
         return self.collective.members + tuple(node.id for node in self.topology.nodes if node.able)
 
     def node_of(self, agent: int) -> int:
-        """The topology's node where the agent lives."""
+        """The topology's node of the agent."""
         return self.agents[agent]
 
     def name_of(self, agent: int) -> str:
-        """What messages call the agent: `rank 3`, or the switch's own name."""
+        """The agent's name in messages: `rank 3`, or the switch's own name."""
         return f"rank {agent}" if agent < self.collective.ranks else self.topology.nodes[self.agents[agent]].name
 
     @property
     def in_network(self) -> bool:
-        """Whether some switch is an agent of the schedule: adds, or copies."""
+        """Whether some switch is an agent of the schedule, that is, adds or copies."""
         most = max(self.transfers.src.max(initial=0), self.transfers.dst.max(initial=0))
         return bool(most >= self.collective.ranks)
 

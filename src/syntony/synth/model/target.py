@@ -1,4 +1,4 @@
-"""Target: what an executor or a file format can take. `fit` refuses a Program by naming the limit it breaks."""
+"""Target: the limits of an executor or a file format. `fit` rejects a Program and names the limit that it breaks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from syntony.synth.model.program import Program
 
 
 class TargetError(UserError):
-    """A Program that a Target cannot take."""
+    """A Program exceeds the limits of a Target."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The limits of one executor or format; None is no limit.
+    """The limits of one executor or format; None: no limit.
 
-    fifo_depth             messages that its connections hold; a Program may need fewer
+    fifo_depth             messages that a connection holds; a Program may need fewer
     channels               connections per ordered pair of ranks
     lanes                  per agent
     lanes_per_channel      per agent
@@ -27,9 +27,9 @@ class Target:
     message_slots          slots per message
     single_peer_lanes      a lane talks to at most one peer per direction, on one channel
     signals, one_sided     signal and wait; peer_read and peer_write
-    skew                   instructions may be slices behind their lane's turn; what is not is run slice after slice
+    skew                   instructions may lag their lane's turn by some slices; others run slice after slice
     weights                chunks of one buffer may differ in weight
-    name_length            characters; longer names are cut off
+    name_length            characters; longer names are truncated
     """
 
     name: str
@@ -77,16 +77,16 @@ PLAN = Target(
     weights=False,
     skew=False,
 )
-"""MSCCL++'s executor, for Programs of messages. Every message gets memory of its own; what a thread block holds is
-checked when it is written (formats/mscclpp/export.py)."""
+"""MSCCL++'s executor, for Programs of messages. Every message gets its own memory; the limits of a thread block are
+checked when the plan is written (formats/mscclpp/export.py)."""
 
 CONVERSION = Target("conversion", fifo_depth=2**31 - 1, channels=1 << 16)
-"""No executor at all: what Program v1 itself can say."""
+"""Not an executor: the limits of Program v1 itself."""
 
 
 def fit(program: Program, target: Target) -> Program:
-    """The Program, when the Target can take it (without its skews, where it takes none; its name as long as it may be);
-    else TargetError."""
+    """Returns the Program if the Target can run it (without skews if the Target has none, its name truncated); raises
+    TargetError otherwise."""
 
     def refuse(what: str, found: int | str, limit: int | None) -> None:
         if limit is not None and (isinstance(found, str) or found > limit):

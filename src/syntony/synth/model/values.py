@@ -1,9 +1,9 @@
-"""Values: names for what travels.
+"""Values: the data that travels, by name.
 
-A value is a chunk plus the contributions already summed into it, in one declared order. It is either
+A value is a chunk with the contributions already summed into it, in one declared order. It is either
 
-- a contribution: what `rank` starts with of `chunk` (of a collective that sums nothing: the chunk itself, and `rank`
-  is where it starts); or
+- a contribution: the data of `chunk` with which `rank` starts (if the collective sums nothing: the chunk itself, and
+  the rank where it starts); or
 - a sum: its operands, earlier values of the same chunk, added from left to right and rounded once.
 
             value 5 = 4 + 2          operands (4, 2)
@@ -12,8 +12,8 @@ A value is a chunk plus the contributions already summed into it, in one declare
         /      \\
      value 0  value 1
 
-Operands have smaller ids than their sum, so the table is a forest with its association order written down: two ranks
-that hold the same value hold the same bits.
+Operands have smaller ids than their sum, so the table is a forest that records the association order: two ranks that
+hold the same value hold the same bits.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Values:
 
 
 class ValueBuilder:
-    """Collects values and numbers them; asking for the same value twice gives the same number."""
+    """Collects values and numbers them; equal values get the same number."""
 
     def __init__(self) -> None:
         self._chunk: list[int] = []
@@ -92,7 +92,7 @@ class ValueBuilder:
 
     @staticmethod
     def of_chunks(collective: Collective) -> ValueBuilder:
-        """A builder that holds value k = chunk k of a collective that sums nothing."""
+        """A builder in which value k is chunk k of a collective without sums."""
         builder = ValueBuilder()
         for chunk in range(len(collective.chunks)):
             (holder,) = collective.pre(chunk)
@@ -100,7 +100,7 @@ class ValueBuilder:
         return builder
 
     def contribution(self, chunk: int, rank: int) -> int:
-        """What `rank` starts with of `chunk`."""
+        """The data of `chunk` with which `rank` starts."""
         return self._intern(chunk, rank, ())
 
     def sum(self, operands: Sequence[int]) -> int:

@@ -1,15 +1,15 @@
-"""The checker of Programs: believes only the tables, shares no code with builders, engines or lowering.
+"""The checker of Programs: relies only on the tables, shares no code with builders, engines or lowering.
 
-What is proven, in this order (the first fault is the verdict):
+It proves, in this order (the verdict is the first fault):
 
     layout       input and output slots are the collective's
     connections  one lane feeds and one lane drains each; messages match in number, kind, slots and chunks
-    execution    it ends at the FIFO depth (no deadlock), whatever the timing
-    memory       for each memory mode that the Program claims: no race between lanes, nothing read before it is written,
-                 the user's input left alone, each contribution summed exactly once
-    outputs      every output slot holds the whole result; all copies of a sum were added in the same order, so that
-                 they are bitwise equal on all ranks; a sum of sums is rounded again, which `rounds_per_hop` must admit
-    modes        where both memory modes are claimed, ranks may choose one by one: every value is the same in both
+    execution    it terminates at the FIFO depth (no deadlock), whatever the timing
+    memory       for each memory mode that the Program claims: no race between lanes, no read before a write, the user's
+                 input unchanged, each contribution summed exactly once
+    outputs      every output slot holds the whole result; all copies of a sum were added in the same order, so they are
+                 bitwise equal on all ranks; a sum of sums is rounded again, which `rounds_per_hop` must allow
+    modes        if both memory modes are claimed, each rank may choose its own: every value is the same in both
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syntony.synth.model.program import Program
 
 
 def check_program(program: Program, fifo_depth: int | None = None) -> Verdict:
-    """Proves the Program, at `fifo_depth` or at the depth it claims; the Verdict names the first fault."""
+    """Proves the Program at `fifo_depth`, or at the depth that it claims; the Verdict names the first fault."""
     depth = program.fifo_depth if fifo_depth is None else fifo_depth
     if depth < 1:
         raise ValueError(f"a FIFO holds at least 1 message, not {depth}")
@@ -38,7 +38,7 @@ def check_program(program: Program, fifo_depth: int | None = None) -> Verdict:
 
 
 def prove(program: Program) -> Verdict:
-    """Proves what the Program claims of itself: what every Program must pass before it runs."""
+    """Proves all claims of the Program: what every Program must pass before it runs."""
     return check_program(program)
 
 
@@ -99,7 +99,7 @@ def least_fifo_depth(program: Program) -> int | None:
         match(code)
     except FaultError:
         return None
-    # No FIFO ever holds more than it is sent altogether, so that depth is as good as infinite.
+    # No FIFO ever holds more than is sent through it altogether, so that depth is as good as infinite.
     limit = int(np.bincount(code.out[code.out >= 0]).max(initial=1))
     if not deadlock_free(code, limit):
         return None

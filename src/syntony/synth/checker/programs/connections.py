@@ -1,12 +1,12 @@
-"""Do sends and receives fit together? Lanes run in order and a connection is one FIFO, so this is decided statically.
+"""Checks that sends and receives match. Lanes run in order and a connection is one FIFO, so this is decided statically.
 
     rank 0, lane 3:  send a   send b          connection (0, 1, channel 0):  a b
     rank 1, lane 0:  recv x   recv y                                         x y    -> a feeds x, b feeds y
 
-Proven: one lane feeds a connection and one lane drains it; as many messages are sent as received; each pair agrees in
-kind (data or signal), in the number of slots, in their chunks, and in their skew. A slot is as large as its chunk, so
-equal chunks are equal sizes for every binding, and by induction every slot only ever holds values of its own chunk.
-Lanes take turns alike (program.hpp), so equal skews match every slice of a send with the same slice of its receive.
+It proves: one lane feeds a connection and one lane drains it; as many messages are sent as received; each pair agrees
+in kind (data or signal), number of slots, their chunks, and skew. A slot is as large as its chunk, so equal chunks have
+equal sizes for every binding, and by induction every slot only ever holds values of its own chunk. All lanes take
+turns in the same way (program.hpp), so equal skews match each slice of a send with the same slice of its receive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.synth.model.instructions import Opcode
 
 
 def match(code: Resolved) -> None:
-    """Proves the above and fills `code.partner`; raises FaultError."""
+    """Proves this and fills `code.partner`; raises FaultError."""
     _local_chunks(code)
     for ends, verb in ((code.out, "fed"), (code.into, "drained")):
         _one_lane(code, ends, verb)
@@ -94,13 +94,13 @@ def _message_chunks(code: Resolved, receivers: Column) -> None:
             _chunk(code, row),
         )
     taken = np.where(code.dst >= 0, code.dst, code.src)
-    # A sender that receives too passes on what it stores, or (recv_reduce_send) a value as large as its own source.
+    # A sender that also receives forwards what it stores or (recv_reduce_send) a value as large as its own source.
     passed = np.where((code.opcode == Opcode.send) | (code.dst < 0), code.src, code.dst)
     _equal_chunks(code, receivers, taken[receivers], passed[sends], "takes", sends)
 
 
 def _local_chunks(code: Resolved) -> None:
-    """Destination, source and operands of one instruction are of the same chunks."""
+    """The destination, source and operands of an instruction have the same chunks."""
     both = np.flatnonzero((code.dst >= 0) & (code.src >= 0))
     _equal_chunks(code, both, code.dst[both], code.src[both], "writes")
     owner = code.operand_owner

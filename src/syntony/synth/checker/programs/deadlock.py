@@ -1,11 +1,11 @@
-"""A deadlock as people see it: how far each lane came, what it waits for, and the circle in which they wait.
+"""Explains a deadlock: how far each lane came, what it waits for, and the cycle in which lanes wait.
 
     rank 0 lane 0 [#!.....]  1 (recv_copy_send) waits for room in rank 0 -> rank 1 on channel 0, which holds 1 of 1
     rank 1 lane 0 [#!.....]  1 (recv_copy_send) waits for room in rank 1 -> rank 0 on channel 0, which holds 1 of 1
     circle: rank 0 lane 0 -> rank 1 lane 0 -> rank 0 lane 0
 
-Every blocked lane waits for exactly one lane: the one that would send, take, or perform what it lacks. So following the
-waits from any blocked lane ends in a circle.
+Every blocked lane waits for exactly one lane: the one that would send, receive, or perform what it needs. So following
+the waits from any blocked lane ends in a cycle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN_LANES = 16
 
 @dataclass(frozen=True)
 class Standstill:
-    """The state in which nothing can move: next instruction row per lane, messages sent and taken per connection."""
+    """The state in which nothing can move: next instruction row per lane, messages sent and received per connection."""
 
     fifo_depth: int
     next_row: list[int]
@@ -37,11 +37,11 @@ class _Wait:
 
 
 def deadlock(code: Resolved, state: Standstill) -> FaultError:
-    """The fault, at the first lane of a circle, with its timeline."""
+    """The fault, at the first lane of a cycle, with its timeline."""
     blocked = {lane: row for lane, row in enumerate(state.next_row) if row < code.lane_end[lane]}
     waits = _waits(code, state, blocked)
     circles = _circles({lane: wait.lane for lane, wait in waits.items()})
-    # More room ends no wait in a circle that waits for none: such a circle closes at every depth.
+    # A cycle in which no lane waits for room deadlocks at every FIFO depth.
     endless = [circle for circle in circles if not any(waits[lane].for_room for lane in circle)]
     circle = (endless or circles)[0]
     first = blocked[circle[0]]
@@ -92,7 +92,7 @@ def _waits(code: Resolved, state: Standstill, blocked: dict[int, int]) -> dict[i
 
 
 def _timeline(code: Resolved, blocked: dict[int, int], waits: dict[int, _Wait], circle: list[int]) -> tuple[str, ...]:
-    """One line per blocked lane, those of the circle first, then the circle."""
+    """One line per blocked lane, those of the cycle first, then the cycle."""
     agents = code.lane_agent.tolist()
     names = {lane: f"rank {agents[lane]} lane {lane - int(code.agent_lane[agents[lane]])}" for lane in blocked}
     width = max(map(len, names.values()))
@@ -107,7 +107,7 @@ def _timeline(code: Resolved, blocked: dict[int, int], waits: dict[int, _Wait], 
 
 
 def _circles(waits_for: dict[int, int]) -> list[list[int]]:
-    """The circles of a graph in which every node has one successor."""
+    """The cycles of a graph in which every node has one successor."""
     circles: list[list[int]] = []
     seen: set[int] = set()
     for start in waits_for:
@@ -123,7 +123,7 @@ def _circles(waits_for: dict[int, int]) -> list[list[int]]:
 
 
 def _progress(code: Resolved, lane: int, row: int, width: int = 24) -> str:
-    """ "[###!....]": done, blocked here, not begun; one mark per instruction, or per several in long lanes."""
+    """ "[###!....]": done, blocked here, not started; one mark per instruction, or per several in long lanes."""
     length, done = int(code.lane_end[lane] - code.lane_first[lane]), row - int(code.lane_first[lane])
     marks = min(width, length)
     at = min(marks - 1, done * marks // length)

@@ -1,22 +1,22 @@
-"""Does it come to an end? One abstract execution decides it, for every timing.
+"""Proves termination: one abstract execution decides it for every timing.
 
 Lanes are sequential processes; a blocked instruction waits for a message, for room in a FIFO, or for an instruction of
 the same agent. Each of these conditions has one consumer, and once true it stays true until that very instruction is
 performed: no action of another lane can disable it. Such a network is confluent (Kahn, "The semantics of a simple
 language for parallel programming", 1974; room in a FIFO is a token that flows backwards): all maximal executions
-perform the same instructions. So one execution, in any order, is enough: if it stops short, every execution deadlocks
-in the same state; if it ends, none does. A greater FIFO depth only adds tokens, so what ends at one depth ends at any
-greater one. A receive that sends on is performed as a whole: it needs its message and room at the same time.
+perform the same instructions. So one execution in any order is enough: if it gets stuck, every execution deadlocks in
+the same state; if it ends, all do. A greater FIFO depth only adds tokens, so a Program that ends at one depth ends at
+any greater one. A receive that also sends is atomic: it needs its message and room at the same time.
 
-Empty messages are not sent (a slice of a chunk that is too short), which only removes conditions. For many slices, let
-every instruction run in turn (its slice + its skew), turn after turn, in a turn as in the execution for one slice:
+Empty messages (slices of a chunk that is too short) are not sent, which only removes conditions. For many slices, let
+every instruction run in turn (its slice + its skew), turn after turn, each turn ordered like the one-slice execution:
 
-- lanes agree: within a slice they run in order, for skews never decrease; and turns are what they go by;
-- a dependency has no greater skew (proven here), so with the same slice it is in an earlier turn, or earlier in this;
-- both ends of a message have equal skew (connections.py): each turn sends and takes the same messages, a part of those
-  of the execution for one slice in the same order, so it begins with empty FIFOs and never holds more in one.
+- lanes keep their order: skews never decrease within a slice, and lanes proceed by turns;
+- a dependency has no greater skew (proven here), so for the same slice it is in an earlier turn, or earlier in this;
+- both ends of a message have equal skew (connections.py): each turn sends and receives the same messages, a
+  subsequence of those for one slice, so FIFOs are empty at its start and never hold more than for one slice.
 
-So an execution that ends for one slice ends for all sizes, at the same FIFO depth.
+So an execution that ends for one slice ends for any number of slices, at the same FIFO depth.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.checker.verdict import FaultError, Verdict
 
 Clock = dict[int, int]
-"""What an instruction knows to be done by lane order and dependencies alone: lane -> position of its last known
-instruction. Other lanes of the same agent only; its own lane is known up to itself."""
+"""What an instruction knows to be done by lane order and dependencies alone: lane -> position of its last instruction
+known to be done. Only other lanes of the same agent; the own lane is known up to the instruction itself."""
 
 _NOTHING: Clock = {}
 
@@ -42,7 +42,7 @@ class Execution:
     """A complete execution.
 
     order   instruction rows in an order that respects lanes, dependencies and messages
-    clocks  per instruction row, what it knows to be done (shared between instructions: never change one)
+    clocks  per instruction row, what it knows to be done (shared between instructions: never modify one)
     """
 
     order: list[int]
@@ -128,7 +128,7 @@ def _join(mine: Clock, theirs: Clock, lane: int) -> Clock:
 
 
 def deadlock_free(code: Resolved, fifo_depth: int) -> Verdict:
-    """Whether the Program ends at the FIFO depth."""
+    """Whether the Program terminates at the FIFO depth."""
     try:
         execute(code, fifo_depth)
     except FaultError as fault:

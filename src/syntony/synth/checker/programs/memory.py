@@ -1,15 +1,15 @@
-"""What is in the slots, and is it there in time? Races between lanes and values, for one memory mode.
+"""Checks the contents of slots for one memory mode: no races between lanes, and the right values.
 
-Memory mode `in_place` lays the input and the output slot of one chunk on one rank upon each other; `out_of_place` keeps
-all slots apart. A *place* is a slot row, or the input row that an output row lies upon.
+Memory mode `in_place` overlays the input and the output slot of one chunk on one rank; `out_of_place` keeps all slots
+apart. A *place* is a slot row, or the input row that an output row overlays.
 
 Races. Walk the instructions in an order that respects happens-before. An access must happen after the last write of its
-place, a write also after every read since; by transitivity these few pairs prove all pairs. Most are settled by lane
-order and dependencies (`Clock`). The rest may be ordered through other ranks, by messages: one more walk carries, per
-doubtful earlier access, one bit along all edges. A message of an empty chunk is never sent, so data messages carry only
-the bits of accesses to chunks that they hold; signals always travel and carry all.
+place, and a write also after every read since; by transitivity these few pairs prove all pairs. Lane order and
+dependencies settle most (`Clock`). The others may be ordered through other ranks by messages: a second walk carries one
+bit per doubtful earlier access along all edges. A message of an empty chunk is never sent, so data messages carry only
+the bits of accesses to chunks that they hold; signals are always sent and carry all.
 
-Values. Without races every execution gives each read the same value, so the values of this one order are the values.
+Values. Without races every read gets the same value in every execution, so the values of this one order are the values.
 A value is a tree of additions over contributions, numbered so that equal numbers mean equal trees (`Sums`).
 """
 
@@ -32,8 +32,8 @@ NOTHING = -1
 class Sums:
     """Trees of additions, each numbered once. Tree r < ranks is rank r's contribution itself.
 
-    The first two operands of an addition commute bit for bit, so they are kept in one order; the others are added to
-    that from left to right, rounded once at the end, and keep their places.
+    The first two operands of an addition commute bit for bit, so they are sorted. The others are added to these from
+    left to right, rounded once at the end, and keep their places.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -44,7 +44,7 @@ class Sums:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def add(self, operands: list[int]) -> int:
-        """The number of the sum, or NOTHING when two operands share a contribution."""
+        """The number of the sum, or NOTHING if two operands share a contribution."""
         a, b = operands[0], operands[1]
         key = (a, b, *operands[2:]) if a <= b else (b, a, *operands[2:])
         number = self._numbers.get(key)
@@ -65,14 +65,14 @@ class Sums:
         return [rank for rank in range(self.ranks) if self.contributors[number] >> rank & 1]
 
     def text(self, number: int, limit: int = 60) -> str:
-        """ "((0 + 1) + 2)", cut where it is long."""
+        """ "((0 + 1) + 2)", truncated if it is long."""
         text = self._text(number, limit)
         return text if len(text) <= limit else text[:limit] + " .."
 
     def _text(self, number: int, limit: int) -> str:
         if number < self.ranks:
             return str(number)
-        if limit < 0:  # enough is written; trees may be deeper than Python recurses
+        if limit < 0:  # long enough; trees may be deeper than Python's recursion limit
             return ".."
         parts: list[str] = []
         for operand in self._operands[number]:
@@ -85,7 +85,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Contents:
-    """What the walk found: the value that each instruction produced, slot by slot, and the final value per place."""
+    """The result of the walk: the value that each instruction produced, slot by slot, and the final value per place."""
 
     produced: list[list[int]]
     final: list[int]
@@ -93,7 +93,7 @@ class Contents:
 
 
 def places(code: Resolved, in_place: bool) -> list[int]:
-    """Per slot row, the row whose memory it is."""
+    """Per slot row, the row whose memory it uses."""
     place = list(range(len(code.slot_chunk)))
     if in_place:
         inputs: dict[tuple[int, int], int] = {}
@@ -106,7 +106,7 @@ def places(code: Resolved, in_place: bool) -> list[int]:
 
 
 def run(code: Resolved, execution: Execution, sums: Sums, in_place: bool) -> Contents:
-    """Walks the execution; raises FaultError at the first race, else at the first wrong access."""
+    """Walks the execution; raises FaultError at the first race or else at the first wrong access."""
     walk = _Walk(code, execution, sums, in_place)
     try:
         walk.all()
@@ -127,7 +127,7 @@ class _Walk:
         for row, (agent, space, _) in enumerate(code.program.slots.tolist()):
             if space == Space.input:
                 self.value[row] = agent
-                self.protected[row] = not in_place  # a Program for in-place calls alone may work in the one buffer
+                self.protected[row] = not in_place  # a Program only for in-place calls may overwrite the buffer
         self.writer = [NOTHING] * len(self.place)
         self.readers: list[list[int]] = [[] for _ in self.place]
         self.produced: list[list[int]] = [[] for _ in code.opcode]
@@ -165,7 +165,7 @@ class _Walk:
                     self._write(row, dst[row] + k, value)
 
     def _same(self, slot: int, other: int) -> bool:
-        """A copy of a place onto itself does nothing (in place, the own chunk is where it belongs)."""
+        """Copying a place onto itself does nothing (in place, the own chunk is already where it belongs)."""
         return self.place[slot] == self.place[other]
 
     def _read(self, row: int, slot: int) -> int:
@@ -217,7 +217,7 @@ class _Walk:
         raise self._fault(row, slot, f"sums the contribution of rank {rank} to chunk {chunk} twice")
 
     def _check_overlap(self, row: int, dst: int, sources: tuple[int, ...], count: int) -> None:
-        """Slot k may be written over source k, never over another: kernels take equal pointers, not partial overlap."""
+        """Slot k may be written over source k but over no other: kernels take equal pointers, not partial overlap."""
         if dst < 0:
             return
         written = {self.place[dst + k]: k for k in range(count)}
@@ -230,12 +230,12 @@ class _Walk:
         return self.code.fault(row, f"{message} ({self.mode})", int(self.code.slot_chunk[slot]))
 
     def settle(self) -> None:
-        """Decides the doubtful pairs by messages; raises FaultError for the first that nothing orders."""
+        """Checks the doubtful pairs for an order by messages; raises FaultError for the first without one."""
         if not self.doubtful:
             return
         code = self.code
         bits: dict[tuple[int, int], int] = {}  # (earlier row, chunk) -> its bit
-        starts: dict[int, int] = defaultdict(int)  # row -> bits that begin there
+        starts: dict[int, int] = defaultdict(int)  # row -> bits that start there
         of_chunk: dict[int, int] = defaultdict(int)  # chunk -> its bits
         checks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for earlier, later, place in self.doubtful:
@@ -308,7 +308,7 @@ def check_outputs(code: Resolved, contents: Contents, sums: Sums, contract: Cont
 
 
 def _last_writers(code: Resolved, place: list[int]) -> dict[int, int]:
-    """Per place, the instruction row that the table names last as a writer: where to point at when it is wrong."""
+    """Per place, the last instruction row in the table that writes it: the one to name if its value is wrong."""
     writers: dict[int, int] = {}
     for row in np.flatnonzero(code.dst >= 0).tolist():
         for k in range(int(code.count[row])):

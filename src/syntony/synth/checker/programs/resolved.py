@@ -1,7 +1,7 @@
-"""A Program with every reference resolved to a row of its tables, as plain lists: what the checker walks over.
+"""A Program with every reference resolved to a row of its tables, as plain lists: the checker's working form.
 
 A *row* of a slot is its position in `program.slots`; a *row* of an instruction its position in `program.instructions`;
-lanes are numbered through over all agents. One *connection* is one (source, destination, channel) FIFO.
+lanes are numbered consecutively over all agents. One *connection* is one (source, destination, channel) FIFO.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Column = NDArray[np.int64]
 
 
 class Resolved:
-    """See above. Arrays are int64, one entry per instruction unless said otherwise; -1 where there is nothing."""
+    """See the module docstring. Arrays are int64, one entry per instruction unless said otherwise; -1 means none."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -50,7 +50,7 @@ class Resolved:
         lane = self.agent_lane[agent[owner]] + program.dependencies[:, 0]
         self.dependency_owner: Column = owner
         self.dependency: Column = self.lane_first[lane] + program.dependencies[:, 1] if len(lane) else lane
-        """(D,) the instruction row that must be done first; `dependency_owner` is who waits for it."""
+        """(D,) the instruction row that must be done first; `dependency_owner` is the waiting instruction."""
 
         channels = program.channels
         receives, sends = RECEIVES[opcode], SENDS[opcode]

@@ -1,24 +1,24 @@
 """The checker of Schedules: reads the columns, shares no code with engines.
 
-What is proven, in this order (the first fault is the verdict; it names rank or switch, step and chunk):
+It proves, in this order (the verdict is the first fault; it names rank or switch, step and chunk):
 
     values     operands are earlier values of the same chunk; no contribution is summed twice; contributions start
                where the collective says
-    switches   one that is an agent can do what it is asked: it reduces where it adds, in a number format that it has,
-               and every operand arrives; it multicasts where it copies
-    routes     the links exist and lead from source to destination, through other switches and NICs only
-    causality  by steps: a source holds the value through transfers of smaller steps. Data-driven execution follows:
-               what a transfer waits for stands at smaller steps, so the waits have no circle
+    switches   a switch that is an agent can do what it must: it reduces if it adds, in a number format that it has,
+               and every operand arrives; it multicasts if it copies
+    routes     the links exist and lead from source to destination, only through other switches and NICs
+    causality  by steps: a source gets the value through transfers of smaller steps. So data-driven execution does not
+               deadlock: everything that a transfer waits for has a smaller step
     necessity  nobody receives what it holds; every transfer serves some demanded chunk. Hence no transfer can be left
-               out: its receiver would lack the value, and somebody needs it there
+               out: its receiver would lack a value that is needed there
     outcome    every demanded rank ends with all contributions, added in the same order on all ranks
-    slots      no switch holds more sums at once, steps taken one by one, than it has slots
-    capacity   where rounds are claimed: in each step, no link carries more than it can in that many rounds
+    slots      no switch holds more sums at once than it has slots, if steps are executed one by one
+    capacity   if rounds are claimed: in each step, no link carries more than it can in that many rounds
     claims     the bounds, recomputed from their witnesses (checker/claims.py)
 
-Values are checked in checker/columns.py, routes in routes.py, causality and what is held already in holdings.py,
-outcome and necessity in outcome.py. A symmetric schedule is proven by the chunks that stand for all others, where that
-proves it (checker/orbits.py); else it is expanded first.
+Values are checked in checker/columns.py, routes in routes.py, causality and repeated data in holdings.py, outcome and
+necessity in outcome.py. A symmetric schedule is proven on representative chunks if that suffices (checker/orbits.py);
+otherwise it is expanded first.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_schedule(schedule: Schedule) -> Verdict:
 
 
 def _check_listed_once(columns: Columns) -> None:
-    """Expansion makes a set of the listed transfers, so what is listed twice would go unnoticed."""
+    """Expansion makes a set of the listed transfers, so duplicates would go unnoticed."""
     seen: set[Transfer] = set()
     for t, row in enumerate(columns.schedule.transfers.rows()):
         if row in seen:
@@ -72,7 +72,7 @@ def _check_listed_once(columns: Columns) -> None:
 
 
 def _check_switches(columns: Columns) -> None:
-    """Switches do what they can: add, in a number format of theirs, and copy."""
+    """Switches only do what they can: add, in one of their number formats, and copy."""
     schedule, ranks = columns.schedule, columns.ranks
     departures: dict[tuple[int, int], int] = {}
     for t in np.flatnonzero((columns.src >= ranks) | (columns.dst >= ranks)).tolist():
@@ -98,7 +98,7 @@ def _check_switches(columns: Columns) -> None:
 
 
 def _check_slots(columns: Columns) -> None:
-    """A switch keeps a sum from the step of its first operand until it has left for the last time."""
+    """A switch keeps a sum from the step of its first operand until the sum has left for the last time."""
     ranks, step = columns.ranks, columns.step
     leaves: dict[tuple[int, int], int] = defaultdict(int)
     for t in np.flatnonzero(columns.src >= ranks).tolist():
@@ -128,7 +128,7 @@ def _check_slots(columns: Columns) -> None:
 def _check_capacity(columns: Columns, orbits: Orbits | None) -> None:
     """Rounds: in a step of r rounds a link of u units carries chunk weights up to r * u.
 
-    Of representatives the loads of a whole orbit of links are the same, and stand at its least link.
+    With representatives, the loads of all links in an orbit are equal and are stored at its least link.
     """
     schedule = columns.schedule
     rounds = schedule.rounds.tolist()

@@ -1,11 +1,11 @@
-"""Are the bounds in a Schedule true? Recomputed from the topology and the collective, by their witnesses alone.
+"""Recomputes the bounds claimed by a Schedule from the topology and the collective, using only their witnesses.
 
-    latency      the hops (or alphas) between the two ranks of the witness, by a search of our own
+    latency      the hops (or alphas) between the two ranks of the witness, by an independent search
     Cut          what must cross it, over the bandwidth of all links that cross it
-    Partition    of all_reduce: 2 (k - 1) messages per byte over the links that leave (or enter) the k parts, switches
-                 that make several messages of one (or one of several) being inside them
-    Prices       each demand times its cheapest path, over what all links earn; demands that are neither copied nor
-                 summed on their way (one source, one destination)
+    Partition    of all_reduce: 2 (k - 1) messages per byte over the links that leave (or enter) the k parts; switches
+                 that turn one message into several (or several into one) must be inside the parts
+    Prices       each demand times its cheapest path, over what all links earn; only for demands that are neither copied
+                 nor summed on their way (one source, one destination)
 
 A witness proves its number or it does not; that no better bound exists is not claimed.
 """
@@ -25,7 +25,7 @@ from syntony.topologies.topology import Link
 
 
 def check_bounds(schedule: Schedule) -> None:
-    """Raises FaultError when a bound of the schedule does not follow from its witness."""
+    """Raises FaultError if a bound of the schedule does not follow from its witness."""
     if schedule.bounds is None:
         return
     claims = _Claims(schedule)
@@ -51,15 +51,15 @@ class _Claims:
         self.contract = Contract(self.collective.kind, self.collective.ranks, self.collective.root)
         members = set(self.collective.members)
         usable = [node.kind != "rank" or node.id in members for node in self.topology.nodes]
-        # Ranks that are no members do not relay.
+        # Ranks that are not members do not relay.
         self.links = [link for link in self.topology.links if usable[link.src] and usable[link.dst]]
         weights = self.collective.chunks.weight.tolist()
         parts = self.collective.ranks if self.collective.kind == "all_to_all" else 1
         total = sum(weights)
         shares = {weight: Fraction(weight * parts, total) for weight in set(weights)}
         self.share = [shares[weight] for weight in weights]
-        """Of the size: the bytes of the larger of a rank's two buffers."""
-        self.homes: dict[range, frozenset[int]] = {}  # ranks -> where they live; most blocks ask for the same ranks
+        """Share of the size, which is the bytes of the larger of a rank's two buffers."""
+        self.homes: dict[range, frozenset[int]] = {}  # ranks -> their nodes; most blocks ask for the same ranks
 
     def sources(self, block: int) -> frozenset[int]:
         """The topology's ranks that start with the block."""
@@ -75,7 +75,7 @@ class _Claims:
         return self.homes[ranks]
 
     def distance(self, witness: Distance | None, by_alpha: bool) -> float:
-        """What the witness proves: how far its chunk must travel; 0 without one."""
+        """What the witness proves: the distance that its chunk must travel; 0 without a witness."""
         if witness is None:
             return 0
         chunks = self.collective.chunks
@@ -91,7 +91,7 @@ class _Claims:
         return min(self._paths(start, cost).get(witness.dst, float("inf")) for start in starts)
 
     def _paths(self, start: int, cost: dict[int, float] | dict[int, int]) -> dict[int, float]:
-        """Cheapest ways from a node to all others (Dijkstra)."""
+        """Cheapest paths from a node to all others (Dijkstra)."""
         leaving: dict[int, list[Link]] = defaultdict(list)
         for link in self.links:
             leaving[link.src].append(link)
@@ -131,7 +131,7 @@ class _Claims:
         return [link for part in parts for (inside, outside), link in ends if inside in part and outside not in part]
 
     def _crossing(self, nodes: set[int], entering: bool) -> list[int]:
-        """Chunks of which something must leave (or enter) the node set: a copy, or a partial sum."""
+        """Chunks of which a copy or a partial sum must leave (or enter) the node set."""
         must = set()
         sides: dict[frozenset[int], tuple[frozenset[int], frozenset[int]]] = {}  # ranks -> those inside, those outside
 
@@ -157,7 +157,7 @@ class _Claims:
             raise _false("throughput", "a partition bounds all_reduce only, and its parts must be disjoint")
         if set().union(*homes) != members or not all(homes):
             raise _false("throughput", "each part must hold members, and the parts all of them")
-        # Outside of the parts a switch must leave messages one by one as they are counted.
+        # Outside the parts, a switch must forward messages one by one, as they are counted.
         inside = set().union(*parts)
         outside = [node for node in self.topology.nodes if node.id not in {*inside, *witness.adders}]
         if any(node.reduces if witness.entering else node.multicast for node in outside):

@@ -1,7 +1,7 @@
-"""A Schedule's columns as the checker reads them: values and transfers that can be, and how faults name them.
+"""A Schedule's columns as the checker reads them: validity of values and transfers, and how faults name them.
 
-Everything is by column, since schedules have millions of transfers; but sums are read one by one, since contributors
-are bit sets as wide as there are ranks.
+Everything is done by column, since schedules have millions of transfers; only sums are processed one by one, since
+contributors are bit sets with one bit per rank.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Columns:
     """A Schedule's columns, int64.
 
     able       the switches that are agents: agent ranks + k is the k-th
-    chunk      per value its chunk
+    chunk      the chunk of each value
     rank       per value the rank whose contribution it is; -1: a sum
-    tree       per value a number; equal numbers: equal sums, bit for bit
-    depth      per value how many sums lie one above another in it
-    whole      per value whether it has all contributions
+    tree       per value a number; equal numbers mean bitwise equal sums
+    depth      nesting depth of sums in each value
+    whole      whether each value has all contributions
     operands   of each sum, from left to right
     value, result, src, dst, step     per transfer
     reduction  per transfer whether it is one
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        """Raises FaultError where a value or transfer cannot be."""
+        """Raises FaultError if a value or transfer is invalid."""
         self.schedule = schedule
         collective, moved = schedule.collective, schedule.transfers
         self.contract = Contract(collective.kind, collective.ranks, collective.root)
@@ -48,7 +48,7 @@ class Columns:
         self.reduction: Mask = self.value != self.result
         self.steps = int(self.step.max(initial=-1)) + 1
         self.operands: dict[int, tuple[int, ...]] = {}
-        self._contributors: list[int] = []  # bit sets of ranks, where there are sums
+        self._contributors: list[int] = []  # bit sets of ranks, if there are sums
         self._check_values()
         self._check_transfers()
 
@@ -64,11 +64,11 @@ class Columns:
         return FaultError(Verdict(False, fault, agent=agent, step=step, transfer=transfer, chunk=chunk))
 
     def name(self, agent: int) -> str:
-        """How an agent is called in messages."""
+        """The agent's name in messages."""
         return f"rank {agent}" if agent < self.ranks else f"switch {self.able[agent - self.ranks].name}"
 
     def describe(self, value: int) -> str:
-        """How a value is called in messages."""
+        """The value's name in messages."""
         name = f"chunk {self.chunk[value]}"
         if not self.contract.sums:
             return name
@@ -131,11 +131,11 @@ class Columns:
             self.operands[value] = terms
             contributors[value] = added
             depth[value] = 1 + max(depth[term] for term in terms)
-            # The first two may change places: a + b and b + a are the same bits.
+            # The first two commute: a + b and b + a have the same bits.
             trees = [tree[term] for term in terms]
             tree[value] = len(rank) + numbers.setdefault((*sorted(trees[:2]), *trees[2:]), len(numbers))
         self.tree, self.depth = np.asarray(tree, np.int64), np.asarray(depth, np.int64)
-        needed = (1 << self.ranks) - 1  # by the contract of whatever sums: everybody's
+        needed = (1 << self.ranks) - 1  # every collective that sums needs all ranks' contributions
         self.whole = np.asarray([bits == needed for bits in contributors], np.bool_)
 
     def _refused(self, value: int, message: str) -> FaultError:

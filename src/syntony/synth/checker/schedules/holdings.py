@@ -1,13 +1,13 @@
-"""Who holds which value from which step on, found for all transfers at once.
+"""Computes who holds which value from which step on, for all transfers at once.
 
-A *holding* is a value at an agent. It begins before step 0 where the contribution starts, at the end of a copy's step,
-or, for a sum, when the last of its operands is there; an operand is there when a transfer has brought it, or, at a
+A *holding* is a value at an agent. It begins before step 0 at the rank where a contribution starts; for a copy, at the
+end of its step; for a sum, when its last operand is there. An operand is there when a transfer has brought it or, at a
 rank, when the rank holds it:
 
     transfer         step 0: rank 1 ──a──▶ rank 2        step 1: rank 3 ──c──▶ rank 2
     at rank 2        b from the start; a+b at the end of step 0, (a+b)+c at the end of step 1
 
-Sums are above their operands, so one pass over them, the shallow ones first, finds all beginnings.
+Sums come after their operands, so one pass over them by depth, shallow ones first, finds all beginnings.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Holdings:
 
     agent, held  per holding: who, and which value
     begin        per holding the step at whose end it begins; START, or NEVER
-    made         per transfer the holding that it makes, or helps to make
+    made         per transfer the holding that it makes or helps to make
     taken        per transfer the holding that its value comes from
     spent        rows of two holdings: a sum, and an operand that it took from its own rank
     """
 
     def __init__(self, columns: Columns) -> None:
-        """Raises FaultError: a source lacks its value, a sum an operand, or somebody gets what is there already."""
+        """Raises FaultError if a source lacks its value, a sum an operand, or an agent receives what it already has."""
         self._columns = columns
         self._values = max(len(columns.chunk), 1)
         given = np.flatnonzero(columns.rank >= 0)
@@ -59,7 +59,7 @@ class Holdings:
         self._check_added(added)
 
     def find(self, agents: Numbers, values: Numbers) -> Numbers:
-        """The numbers of the holdings; -1 where nothing makes them."""
+        """The numbers of the holdings; -1 if nothing makes them."""
         return self._of(agents * self._values + values)
 
     def _of(self, keys: Numbers) -> Numbers:
@@ -74,7 +74,7 @@ class Holdings:
         return int(found[self._columns.step[found].argmin()]) if len(found) else None
 
     def _copy(self, copies: Numbers) -> None:
-        """Copies begin a holding each; the earliest is the one that is no repetition."""
+        """Each copy begins a holding; all but the earliest are repetitions."""
         columns = self._columns
         made, step = self.made[copies], columns.step[copies]
         order = np.lexsort((step, made))
@@ -87,7 +87,7 @@ class Holdings:
         self.begin[made] = step
 
     def _add(self, added: Numbers) -> FaultError | None:
-        """Sums begin when their last operand is there; the fault of one that never does."""
+        """A sum begins when its last operand is there; returns the fault of one that never does."""
         columns = self._columns
         sums, where = np.unique(self.made[added], return_inverse=True)
         bringing = where * self._values + columns.value[added]
@@ -106,7 +106,7 @@ class Holdings:
         comes = bringing[at] == wanted
         there = np.where(comes, columns.step[added[at]], NEVER)
         agent = self.agent[sums[row]]
-        own = np.where(agent < columns.ranks, self.find(agent, operand), -1)  # what a switch holds is no operand
+        own = np.where(agent < columns.ranks, self.find(agent, operand), -1)  # a switch's holdings are not operands
         starts = np.r_[np.flatnonzero(np.diff(columns.depth[self.held[sums]], prepend=-1)), len(sums)]
         for low, high in pairwise(starts.tolist()):
             rows = slice(first[low], first[high])
@@ -121,7 +121,7 @@ class Holdings:
         return self._unfinished(int(sums[row[missing]]), int(operand[missing]))
 
     def _check_operands(self, sums: Numbers, again: Numbers) -> None:
-        """Sums come from their operands, each of which comes once; `again`: transfers that bring one once more."""
+        """Sums come from their operands, each of which arrives once; `again`: transfers that bring one again."""
         columns = self._columns
         repeated = np.zeros(len(self.made), np.bool_)
         repeated[again] = True
@@ -141,7 +141,7 @@ class Holdings:
         return columns.at(t, message, int(columns.dst[t]))
 
     def _check_added(self, added: Numbers) -> None:
-        """Nobody gets an operand that is there already, or one of a sum that is complete."""
+        """No agent receives an operand that is already there, or an operand of a complete sum."""
         columns = self._columns
         value, src, dst, step = (column[added] for column in (columns.value, columns.src, columns.dst, columns.step))
         own = self.find(dst, value)
@@ -162,9 +162,9 @@ class Holdings:
 
 
 def _numbered(keys: Numbers, limit: int) -> tuple[Numbers, Numbers | None]:
-    """The keys, each once, ascending; and per number below `limit` its place among them, -1: none.
+    """The distinct keys in ascending order; and per number below `limit` its position among them, -1: none.
 
-    The second is None where it would be much larger than what it numbers.
+    The second is None if it would be much larger than the number of keys.
     """
     if limit > 4 * len(keys):
         return np.unique(keys), None

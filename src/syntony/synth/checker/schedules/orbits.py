@@ -1,15 +1,15 @@
-"""Which chunks stand for all chunks of a symmetric schedule, so that nothing needs to be expanded to be proven.
+"""Finds chunks that represent all chunks of a symmetric schedule, so that it can be proven without expanding it.
 
-Every transfer concerns one chunk. Let the generators be automorphisms that map what is demanded to what is demanded.
-If they move one chunk's transfers onto another's, the one is moved right if the other is:
+Every transfer concerns one chunk. Let the generators be automorphisms that map demands to demands. If they map one
+chunk's transfers onto another's, one is moved correctly if the other is:
 
-    listed      chunk 0: 0 ──▶ 1 ──▶ 2       proven as listed, against what is demanded of chunk 0
+    listed      chunk 0: 0 ──▶ 1 ──▶ 2       proven as listed, against the demands on chunk 0
     generator   rank i -> i+1, chunk i -> i+1
-    whole       chunk 1: 1 ──▶ 2 ──▶ 0, ..   proven by it
+    whole       chunk 1: 1 ──▶ 2 ──▶ 0, ..   follows from it
 
-But what moves chunk 0 in the whole schedule? What is listed for it, and every image that is again of chunk 0. There is
-none of these if only the identity leaves chunk 0 in its place, and no other chunk of its orbit is listed. The first is
-counted: a group has as many elements as an orbit has points, times those that leave a point in its place.
+In the whole schedule, chunk 0 is moved by the transfers listed for it and by every image that is again of chunk 0.
+There are no such images if only the identity fixes chunk 0, and no other chunk of its orbit is listed. The first
+condition is checked by counting: the order of a group is the size of an orbit times that of a point's stabilizer.
 
 How many elements there are is found from one point p. Walk from p by generators, and write at every point w(p) where
 the same steps w take q, for one q of each orbit of nodes and chunks, and for every q that is one step from p. If it
@@ -17,7 +17,7 @@ never matters by which way one comes, then w(p) = p implies w(q) = q; so w leave
 reaches from p by first going one step and then w's way, that is all of p's orbit; so does u^-1 w u, which takes p to
 p too; so w(u(q)) = u(q). Hence w is the identity, and there is one element per point of p's orbit.
 
-Where any of this does not hold, whoever asks expands the schedule, and proves that.
+If any of this does not hold, the caller expands the schedule and proves that.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Orbits:
-    """What stands for what.
+    """Which elements represent which.
 
-    order      how many elements the group has: so many transfers of the whole schedule stand behind each listed one
-    chunks     one chunk of every orbit; the one that is listed, if any is
-    link       per link, the least of its orbit
+    order      order of the group: each listed transfer represents this many transfers of the whole schedule
+    chunks     one chunk of every orbit; the listed one, if there is one
+    link       per link, the least link of its orbit
     link_size  per link, how many links its orbit has
     """
 
@@ -54,7 +54,7 @@ class Orbits:
 
 
 def orbits_of(schedule: Schedule) -> Orbits | None:
-    """The orbits of a symmetric schedule whose columns are in range; None where it must be expanded to be proven."""
+    """The orbits of a symmetric schedule with columns in range; None if it must be expanded to be proven."""
     topology, collective, values = schedule.topology, schedule.collective, schedule.values
     nodes, chunks = len(topology.nodes), len(collective.chunks)
     moves = []
@@ -122,7 +122,7 @@ def _keeps_demands(schedule: Schedule, nodes: _Numbers, chunks: _Numbers) -> boo
 
 
 def _components(points: int, moves: list[_Numbers]) -> _Numbers:
-    """Per point the least that it can be moved to: the least of neighbours is handed on until nothing changes."""
+    """Per point, the least point of its orbit: minima propagate between neighbours until nothing changes."""
     least = np.arange(points)
     while True:
         before = least
@@ -137,9 +137,9 @@ def _components(points: int, moves: list[_Numbers]) -> _Numbers:
 
 
 def _order(moves: list[_Numbers], component: _Numbers, pivot: int) -> int | None:
-    """How many elements the group has; None where some element but the identity leaves the pivot in its place."""
+    """The order of the group; None if some element other than the identity fixes the pivot."""
     place = {pivot: 0}
-    walk: list[tuple[int, int]] = [(0, 0)]  # by which generator, from which earlier place
+    walk: list[tuple[int, int]] = [(0, 0)]  # generator, and the earlier place that it was applied to
     points = [pivot]
     steps = [move.tolist() for move in moves]
     for number, point in enumerate(points):

@@ -1,4 +1,4 @@
-"""Demanded ranks end with whole values, the same everywhere; and nothing moved that nobody needs."""
+"""Checks that demanded ranks end with whole values, equal everywhere, and that no transfer is unnecessary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syntony.synth.checker.verdict import FaultError, Verdict, listed
 
 
 def check_outcome(columns: Columns, holdings: Holdings, chunks: Sequence[int]) -> None:
-    """Proves the end, of these chunks. Raises FaultError."""
+    """Proves the outcome for these chunks. Raises FaultError."""
     used = _needed(holdings, _goals(columns, holdings, np.asarray(chunks, np.int64)))
     idle = ~used[holdings.made]
     if idle.any():
@@ -22,7 +22,7 @@ def check_outcome(columns: Columns, holdings: Holdings, chunks: Sequence[int]) -
 
 
 def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
-    """One holding for every demanded (rank, chunk): whole, and summed as at all other ranks that must end with it."""
+    """One holding for every demanded (rank, chunk): whole, and summed in the same order as at all other such ranks."""
     first, past = columns.contract.target_span(columns.block[chunks])
     low, high = np.zeros((2, len(columns.block)), np.int64)
     low[chunks], high[chunks] = first, past
@@ -33,7 +33,7 @@ def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
     ends = ends[np.lexsort((holdings.begin[ends], tree[ends], spot[ends]))]
 
     def starts(*keys: Numbers) -> Mask:
-        """Which of `ends` are the first with their keys."""
+        """Marks those of `ends` that are the first with their keys."""
         changes: Mask = np.logical_or.reduce([np.diff(key[ends], prepend=-1) != 0 for key in keys])
         return changes
 
@@ -43,8 +43,8 @@ def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
         have = set(agent[ends[chunk[ends] == lacking]].tolist())
         rank = next(rank for rank in range(low[lacking], high[lacking]) if rank not in have)
         raise _lacks(columns, holdings, rank, lacking)
-    ends = ends[starts(spot, tree)]  # of equal sums that a rank holds, the earliest
-    # A chunk's sum is good if as many ranks hold it as must.
+    ends = ends[starts(spot, tree)]  # the earliest of equal sums at a rank
+    # A chunk's sum is good if as many ranks hold it as required.
     trees = int(tree.max(initial=0)) + 1
     _, sums, holders = np.unique(chunk[ends] * trees + tree[ends], return_inverse=True, return_counts=True)
     common = holders[sums] == (high - low)[chunk[ends]]
@@ -60,7 +60,7 @@ def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
 
 
 def _needed(holdings: Holdings, goals: Numbers) -> Mask:
-    """Which holdings serve the goals: walks back from them, from what is made to what it was taken from."""
+    """Marks the holdings that serve the goals, walking back from each result to what it was made from."""
     sources = np.r_[holdings.taken, holdings.spent[:, 1]]
     makes = np.r_[holdings.made, holdings.spent[:, 0]]
     sources = sources[np.argsort(makes, kind="stable")]

@@ -1,4 +1,4 @@
-"""Every route of a Schedule is a path of the topology from source to destination, through switches and NICs only."""
+"""Checks that every route is a path of the topology from source to destination, only through switches and NICs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syntony.synth.checker.verdict import FaultError, Verdict
 
 
 def check_routes(columns: Columns) -> None:
-    """Raises FaultError at the first transfer whose route is none."""
+    """Raises FaultError at the first transfer whose route is not such a path."""
     schedule, src, dst = columns.schedule, columns.src, columns.dst
     topology, members = schedule.topology, schedule.collective.members
     outside = [m for m in members if not 0 <= m < len(topology.nodes) or topology.nodes[m].kind != "rank"]

@@ -1,13 +1,13 @@
-"""Passes over Programs. Each is one file, and keeps what the Program means: values, claims, where results lie.
+"""Passes over Programs. Each is one file and preserves the Program's meaning: values, claims, locations of results.
 
     Program ──▶ Tape ──▶ copies ──▶ (coalescing) ──▶ (fusion) ──▶ scratch ──▶ Program
 
-Coalescing is asked for: fewer messages are less latency, but chunks that travel together no longer overlap (simulated,
-forest's all_reduce of 64 MiB on a ring of 4 then takes half as long again). Fusion is asked for too: it saves slots,
+Coalescing is optional: fewer messages mean less latency, but chunks that travel together no longer overlap (simulated,
+forest's all_reduce of 64 MiB on a ring of 4 then takes half as long again). Fusion is optional too: it saves slots,
 lanes and half of the instructions, but a lane that must receive and send at once overlaps less (simulated, the DSL's
 ring on 8 ranks with 64 MiB takes 0.68 s instead of 0.12). Lowered Schedules are left as they are.
 
-Whoever asks for a better Program has it proven again before it runs (`syntony.synth.checker`).
+Callers must have the optimized Program proven again before it runs (`syntony.synth.checker`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["optimize"]
 
 
 def optimize(program: Program, target: Target = CPU, coalesce: bool = False, fuse: bool = False) -> Program:
-    """A Program that does the same with fewer copies, instructions and slots; with `coalesce`, with fewer messages;
-    with `fuse`, with fewer lanes.
+    """An equivalent Program with fewer copies, instructions and slots; with `coalesce`, fewer messages; with `fuse`,
+    fewer lanes.
 
-    For a proven Program. A pass after which it would claim less, or need deeper FIFOs than the Target has, is left out.
-    Programs that Tape does not take (one-sided, signals, in place only) come back as they are.
+    For a proven Program. A pass is skipped if its result would claim less or need deeper FIFOs than the Target has.
+    Programs that Tape does not support (one-sided, signals, in place only) are returned unchanged.
     """
     if not Tape.takes(program):
         return program

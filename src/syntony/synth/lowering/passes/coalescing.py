@@ -1,10 +1,10 @@
-"""Coalescing: messages that follow each other on one connection become one, where their slots lie side by side.
+"""Coalescing: consecutive messages on one connection become one if their slots are adjacent.
 
     send input[0]   ┐                                      recv output[4]   ┐
     send input[1]   ┴▶  send input[0..1]  ──one message──▶ recv output[5]   ┴▶  recv output[4..5]
 
-Only messages of one path: what they carry was put there by one lane, or lies there from the start. Then the first has
-little to wait for. The joined send stands where the last one stood, the joined receive where the first one stood:
+Only messages of one path are joined: one lane produced their data, or the data is there from the start. So the first
+has little to wait for. The joined send takes the position of the last one, the joined receive that of the first one.
 allowed where all of the sends come before all of the receives, and nothing in between touches what would be early or
 late.
 """
@@ -20,7 +20,7 @@ from syntony.synth.model.instructions import Opcode
 
 
 def coalesced(tape: Tape, limit: int | None) -> Tape:
-    """Messages joined, at most `limit` slots each, until none can be joined any more."""
+    """Joins messages, at most `limit` slots each, until none can be joined any more."""
     while True:
         shorter = _joined(tape, limit)
         if len(shorter.steps) == len(tape.steps):
@@ -43,7 +43,7 @@ def _joined(tape: Tape, limit: int | None) -> Tape:
             writes[step.rank, slot].append(position)
 
     def quiet(log: dict[tuple[int, Slot], list[int]], step: Step, first: Slot | None, since: int, until: int) -> bool:
-        """Whether the log has nothing between the two positions about the step's slots from `first`."""
+        """Whether the log has no entry for the step's slots from `first` on between the two positions."""
         for slot in slots_from(first, step.count) if first is not None else ():
             positions = log[step.rank, slot]
             at = bisect_left(positions, since + 1)

@@ -1,9 +1,9 @@
-"""Copies that nobody needs: a read of a copy becomes a read of the original, and what is then never read goes.
+"""Removes unneeded copies: a read of a copy becomes a read of the original, and copies that are never read go.
 
     copy scratch[0] = input[2]                          send input[2]
     send scratch[0]                         ──▶
 
-A message whose data nobody reads goes too, at both ends. Outputs are what is read last.
+A message whose data nobody reads is removed too, at both ends. Outputs count as read at the end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Held = tuple[int, Slot]
 
 
 def without_copies(tape: Tape, program: Program) -> Tape:
-    """Both passes, one after the other. `program` tells which input and output slots are of one chunk."""
+    """Both passes, one after the other. `program` tells which input and output slots belong to one chunk."""
     return _without_unread(_reading_originals(tape, _aliases(program)))
 
 
 def _aliases(program: Program) -> dict[Held, Held]:
-    """Output slot -> the input slot that is the same memory in place."""
+    """Output slot -> the input slot that has the same memory in place."""
     inputs: dict[tuple[int, int], Held] = {}
     found: dict[Held, Held] = {}
     for row, (rank, space, chunk) in enumerate(program.slots.tolist()):
@@ -41,7 +41,7 @@ def _reading_originals(tape: Tape, alias: dict[Held, Held]) -> Tape:
     original: dict[Held, tuple[Slot, int]] = {}  # a copy -> what it is a copy of, and which version of that
 
     def behind(rank: int, first: Slot | None, count: int) -> Slot | None:
-        """Where the same data lay first: `count` consecutive slots, unchanged since."""
+        """Where the same data was first: `count` consecutive slots, unchanged since."""
         if first is None:
             return None
         found = []

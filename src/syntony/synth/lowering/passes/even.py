@@ -1,6 +1,6 @@
-"""Even chunks: for formats whose chunks all have one size.
+"""Even chunks, for formats in which all chunks have one size.
 
-A chunk of weight w becomes w chunks that lie side by side and move together, so no message is added:
+A chunk of weight w becomes w adjacent chunks that move together, so no message is added:
 
     weights   2   1   3        send slot 0 (weight 2)          recv into slot 2 (weight 3)
     even      01  2   345      send slots 0 and 1              recv into slots 3, 4 and 5
@@ -20,9 +20,9 @@ _MOST_CHUNKS = 1 << 12
 
 
 def even(program: Program) -> Program:
-    """The Program with chunks of equal weight, where it has a tape and 4,096 chunks are enough; else as it is.
+    """The Program with chunks of equal weight, if it has a tape and 4,096 chunks are enough; otherwise unchanged.
 
-    For a proven Program; the result needs no deeper FIFOs, for its messages are the same.
+    For a proven Program; the result needs no deeper FIFOs, because its messages are the same.
     """
     weights: list[int] = program.chunks[:, 1].tolist()
     unit = reduce(gcd, weights)
@@ -60,7 +60,7 @@ def even(program: Program) -> Program:
 
 
 def _first_slots(program: Program, parts: list[int]) -> dict[tuple[int, int], list[int]]:
-    """(rank, space) -> where each of its slots begins, counted in even chunks; one more than there are slots."""
+    """(rank, space) -> where each of its slots begins, counted in even chunks, and the end of the last."""
     first: dict[tuple[int, int], list[int]] = {}
     for rank, space, chunk in program.slots.tolist():
         starts = first.setdefault((rank, space), [0])

@@ -1,14 +1,14 @@
-"""Fusion: what is received only to be sent on goes on at once.
+"""Fusion: data received only to be sent on is forwarded at once.
 
     recv lane:  recv_reduce scratch[0] = message + input[0]   ┐
     send lane:  send scratch[0]                               ┴▶  recv_reduce_send message + input[0]
 
     recv          + send of what it stored  ->  recv_copy_send           (MSCCL: rcs)
-    recv_reduce   + send                    ->  recv_reduce_copy_send    (rrcs), or, where nobody else ever reads it,
+    recv_reduce   + send                    ->  recv_reduce_copy_send    (rrcs), or, if nobody else ever reads it,
                                             ->  recv_reduce_send         (rrs), which needs no slot
 
-The two lanes become one, for a connection is fed by one lane. So that nothing waits that could go on, lanes are joined
-only where the sending lane waits for nothing but that receiving lane: what else it sends is there from the start.
+The two lanes become one, since only one lane may feed a connection. To avoid new waits, lanes are joined only if the
+sending lane waits for nothing but that receiving lane: the other data that it sends is there from the start.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Lane = tuple[int, int]
 
 
 def fused(tape: Tape) -> Tape:
-    """Receives and sends joined as above; the receives stay where they are, the sends come forward to them."""
+    """Receives and sends joined as above; receives keep their positions, sends move forward to them."""
     relay, kept, ready = _relays(tape)
     lanes = _lane_pairs(tape, relay, ready)
     steps: list[Step | None] = list(tape.steps)
-    last_sent: dict[Lane, int] = defaultdict(lambda: -1)  # sending lane -> where its last step stands now
+    last_sent: dict[Lane, int] = defaultdict(lambda: -1)  # sending lane -> current position of its last step
     for position, step in enumerate(tape.steps):
         lane = (step.rank, step.lane)
         if lane not in lanes:
@@ -55,8 +55,8 @@ def _joined(receive: Step, send: Step, kept: bool) -> Step:
 
 
 def _relays(tape: Tape) -> tuple[dict[int, int], dict[int, bool], dict[int, bool]]:
-    """Per send, the receive that stored just what it sends; per receive, whether what it stored is wanted beyond one
-    read; per send, whether all that it reads is input."""
+    """Per send, the receive that stored exactly what it sends; per receive, whether what it stored is needed beyond one
+    read; per send, whether everything that it reads is input."""
     writer: dict[tuple[int, Slot], int] = {}
     relay: dict[int, int] = {}
     readers: Counter[int] = Counter()
@@ -81,7 +81,7 @@ def _relays(tape: Tape) -> tuple[dict[int, int], dict[int, bool], dict[int, bool
 
 
 def _lane_pairs(tape: Tape, relay: dict[int, int], ready: dict[int, bool]) -> dict[Lane, Lane]:
-    """Sending lane -> the receiving lane that it joins: those that share most first."""
+    """Sending lane -> the receiving lane that it joins; pairs that share most come first."""
     shared: Counter[tuple[Lane, Lane]] = Counter()
     sources: dict[Lane, set[Lane]] = defaultdict(set)
     plain: dict[Lane, set[Opcode]] = defaultdict(set)

@@ -1,7 +1,7 @@
-"""Lanes: thread blocks of an executor that has few of them.
+"""Fewer lanes: for executors with few thread blocks.
 
-A lane that only sends and a lane that only receives become one, those that talk to the same peer first. What they do is
-then one after the other, so it is done only as far as the Target's number of lanes per channel asks for:
+A send-only lane and a receive-only lane are joined, first those with the same peer. Their work is then serialized, so
+lanes are joined only as far as the Target's number of lanes per channel requires:
 
     rank 0, channel 0    send to 1 │ send to 2 │ recv from 1 │ recv from 2        four lanes
                          send to 1, recv from 1 │ send to 2 │ recv from 2        three
@@ -18,7 +18,7 @@ from syntony.synth.model.target import Target
 
 
 def within_lanes(program: Program, target: Target) -> Program:
-    """The Program with as few lanes per channel as the Target has, where joining lanes can do that; else as it is.
+    """The Program within the Target's number of lanes per channel, if joining lanes achieves that; otherwise unchanged.
 
     For a proven Program; the result needs no deeper FIFOs.
     """

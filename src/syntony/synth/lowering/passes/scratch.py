@@ -1,4 +1,4 @@
-"""Scratch: slots that no step touches any more are gone, and the others move together."""
+"""Removes unused scratch slots and renumbers the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from syntony.synth.model.instructions import Space
 
 
 def trimmed(tape: Tape) -> Tape:
-    """The tape with the scratch slots that it uses, in their old order."""
+    """The tape with only the scratch slots that it uses, in their old order."""
     used: list[set[int]] = [set() for _ in range(tape.ranks)]
     for step in tape.steps:
         used[step.rank].update(index for space, index in (*step.read(), *step.written()) if space == Space.scratch)

@@ -1,12 +1,12 @@
-"""Tape: a Program as one list of steps in an order in which it can happen. What passes read and rewrite.
+"""Tape: a Program as one list of steps in a possible execution order. Passes read and rewrite it.
 
     Program (lanes, dependencies) ──Tape.of──▶ steps of all ranks, one after another ──tape.program()──▶ Program
                                                      passes rewrite these
 
 A Program whose ranks never race gives every read the same value in every order (checker/programs/memory.py). So the
-order of the tape says all: a pass moves, joins and drops steps as in a sequential text, and `ProgramBuilder.append`
-finds the dependencies between lanes again. In the order, whatever can be done without a message comes before all that
-needs one: messages go out early, and what belongs together stands together.
+order of the tape defines everything: a pass moves, joins and drops steps as in a sequential program, and
+`ProgramBuilder.append` finds the dependencies between lanes again. Everything that needs no message comes before
+everything that does: messages leave early, and related steps stay together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Slot = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction. `dst` and `src` are None where its opcode has none; peers are -1 where it has none."""
+    """One instruction. `dst` and `src` are None and peers -1 if the opcode has none."""
 
     rank: int
     lane: int
@@ -49,17 +49,17 @@ class Step:
 
     @property
     def receives(self) -> bool:
-        """Whether it takes a message."""
+        """Whether it receives a message."""
         return bool(RECEIVES[self.opcode])
 
     @property
     def sends(self) -> bool:
-        """Whether it gives a message."""
+        """Whether it sends a message."""
         return bool(SENDS[self.opcode])
 
     @property
     def source(self) -> tuple[int, int, int]:
-        """The connection that it takes a message from: (src, dst, channel)."""
+        """The connection that it receives from: (src, dst, channel)."""
         return self.recv_peer, self.rank, self.channel
 
     @property
@@ -85,7 +85,7 @@ def slots_from(first: Slot, count: int) -> list[Slot]:
 
 @dataclass(frozen=True)
 class Tape:
-    """The steps, and what a Program says beside them. `scratch[rank]` are the chunks of the rank's scratch slots."""
+    """The steps, and the other fields of a Program. `scratch[rank]` are the chunks of the rank's scratch slots."""
 
     name: str
     collective: str
@@ -97,7 +97,7 @@ class Tape:
 
     @staticmethod
     def takes(program: Program) -> bool:
-        """Whether the Program has a tape: two-sided, without signals, right out of place, its input left alone."""
+        """Whether the Program has a tape: two-sided, without signals, correct out of place, its input unchanged."""
         opcode = program.field("opcode")
         writes_input = HAS_DST[opcode] & (program.field("dst_space") == Space.input)
         unlike = ONE_SIDED[opcode] | (opcode == Opcode.signal) | (opcode == Opcode.wait) | writes_input
@@ -105,7 +105,7 @@ class Tape:
 
     @staticmethod
     def of(program: Program) -> Tape:
-        """The tape of a proven Program that `takes` says yes to."""
+        """The tape of a proven Program for which `takes` is true."""
         scratch: list[list[int]] = [[] for _ in range(program.ranks)]
         for rank, space, chunk in program.slots.tolist():
             if space == Space.scratch:
@@ -123,7 +123,7 @@ class Tape:
         )
 
     def program(self) -> Program:
-        """The Program of the steps; lanes keep their order on the tape. States the FIFO depth that the tape needs."""
+        """The Program of the steps; lanes keep their order on the tape. Claims the FIFO depth that the tape needs."""
         from syntony import _core
 
         builder = _core.ProgramBuilder(self.name, self.collective, self.ranks, self.root, list(self.chunks))
@@ -146,21 +146,21 @@ class Tape:
         return builder.finish()
 
     def least_program(self) -> Program | None:
-        """The Program at the least FIFO depth at which it ends; None when it ends at none."""
+        """The Program at the least FIFO depth at which it terminates; None if there is none."""
         program = self.program()
         least = 1 if program.fifo_depth == 1 else least_fifo_depth(program)
         return None if least is None else program.replace(fifo_depth=least)
 
     def with_steps(self, steps: Sequence[Step | None]) -> Tape:
-        """The same with other steps; None is a step that is gone."""
+        """The same tape with other steps; None is a removed step."""
         return replace(self, steps=tuple(step for step in steps if step is not None))
 
     def sorted(self) -> Tape:
-        """The same steps in the order that `of` gives them: where passes have brought work forward."""
+        """The same steps in the order that `of` would give, after passes have moved work forward."""
         return Tape.of(self.program())
 
     def senders(self) -> list[int]:
-        """Per step, the position of the step that sends what it receives; -1 where it receives nothing."""
+        """Per step, the position of the step that sends what it receives; -1 if it receives nothing."""
         flying: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         found = []
         for position, step in enumerate(self.steps):
@@ -208,13 +208,13 @@ def _rows(program: Program) -> tuple[list[Step], list[list[int]]]:
 
 
 def _order(steps: list[Step], after: list[list[int]]) -> list[int]:
-    """Rows in an order that respects `after` and messages; receives only when nothing else is left to do."""
+    """Rows in an order that respects `after` and messages; receives only if nothing else is left to do."""
     missing = [len(waits) for waits in after]
     followers: list[list[int]] = [[] for _ in steps]
     for row, waits in enumerate(after):
         for earlier in waits:
             followers[earlier].append(row)
-    sent: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)  # rows in the order of their lane: FIFO order
+    sent: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)  # rows in lane order, which is FIFO order
     for row, step in enumerate(steps):
         if step.sends:
             sent[step.target].append(row)
