@@ -12,8 +12,8 @@
 namespace syntony {
 namespace {
 
-// What a rank brings: '=' and its content, or '!' and why it has none: kind, how many ranks it blames, those, a
-// sentence.
+// What a rank contributes: '=' and its content, or '!' and why it has none: kind, number of ranks it blames, those
+// ranks, a sentence.
 constexpr char kContent = '=';
 constexpr char kFault = '!';
 
@@ -23,7 +23,7 @@ std::string fault_text(const std::exception& error) {
   const std::vector<int> blamed = known != nullptr ? known->ranks() : std::vector<int>{};
   text += " " + std::to_string(blamed.size());
   for (const int rank : blamed) text += " " + std::to_string(rank);
-  // An exception of Python's tells where it was raised, and in its last line what it is.
+  // A Python exception begins with a traceback; its last line says what it is.
   std::string_view sentence = error.what();
   while (sentence.ends_with('\n')) sentence.remove_suffix(1);
   return text + " " + std::string(sentence.substr(sentence.rfind('\n') + 1));
@@ -47,7 +47,7 @@ std::optional<Error> fault_in(const std::string& blob, std::uint32_t rank) {
   return Error(static_cast<Error::Kind>(kind), sentence, blamed);
 }
 
-/// The first that failed, or whom it blames, if that one has failed as well, and so on.
+/// The first rank that failed; or the rank it blames, if that one has failed as well, and so on.
 std::size_t cause_of(const std::vector<std::optional<Error>>& faults) {
   auto at = static_cast<std::size_t>(std::ranges::find_if(faults, [](const auto& one) { return one.has_value(); }) -
                                      faults.begin());

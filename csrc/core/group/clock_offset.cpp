@@ -24,7 +24,7 @@ std::int64_t hear(Communicator& group, std::uint32_t rank) {
   return time;
 }
 
-/// How far a rank's clock is ahead of ours.
+/// How far `rank`'s clock is ahead of ours.
 std::int64_t ask(Communicator& group, std::uint32_t rank) {
   std::int64_t soonest = std::numeric_limits<std::int64_t>::max(), offset = 0;
   for (int question = 0; question < kQuestions; ++question) {

@@ -148,7 +148,7 @@ std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const Cal
 std::shared_ptr<Work> Communicator::run(Call call) {
   call.validate(size());
   const bool crossed = crossing(call);
-  // Of the whole call: parts that are alike may come from calls that are not.
+  // Decided for the whole call: equal parts may come from unequal calls.
   const bool alike = call.even && call.options.partition == 0;
   const std::uint64_t counts = alike || call.own_sizes_only() ? 0 : counts_of(call.blocks);
   if (call.options.partition == 0 || size() == 1) {  // alone, nothing waits between parts
@@ -163,7 +163,7 @@ std::shared_ptr<Work> Communicator::run(Call call) {
 }
 
 Selector::Selection Communicator::choose(const Call& call) {
-  // Where ranks know only their own sizes nobody can relay.
+  // If ranks know only their own sizes, none of them can relay.
   const std::string& named = call.options.algorithm;
   const bool automatic = named == "auto";
   if (automatic && size() == 1) return {nullptr, Selector::Selection::Way::shared};
@@ -193,7 +193,7 @@ StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts)
 }
 
 std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {
-  if (size() == 1 && staged.selection.shared()) {  // not a Program that somebody has asked for by name
+  if (size() == 1 && staged.selection.shared()) {  // not a Program requested by name
     const bool async = staged.call.options.async;
     std::shared_ptr<Work> work = group_->run_alone(std::move(staged));
     return async ? work : nullptr;
@@ -228,7 +228,7 @@ std::shared_ptr<Work> Communicator::all_reduce_together(Call call) {
     if (bytes > 0) std::memcpy(memory + std::exchange(used, used + bytes), buffer.input, bytes);
   }
   call.options.keep_alive = packed;
-  call.options.partition = 0;  // what is packed is small anyway
+  call.options.partition = 0;  // packed data is small anyway
   std::vector<Block> buffers = std::exchange(call.blocks, {{memory, memory, elements}});
   call.validate(size());
   StagedCall together = staged(std::move(call), false, 0);

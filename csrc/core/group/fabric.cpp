@@ -30,14 +30,14 @@
 namespace syntony {
 namespace {
 
-/// Raised when what lies in shared memory, or how ranks introduce themselves, changes its meaning but not its size.
+/// Incremented when the meaning of shared memory or of introductions changes but not their size.
 constexpr std::uint32_t kSharedVersion = 3;
-constexpr std::uint32_t kOperationsInFlight = 2;  // of each priority
+constexpr std::uint32_t kOperationsInFlight = 2;  // per priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
-constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, so that address space stays reasonable
+constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, to bound the address space
 
-/// Fields of a blob: each as length, ':', bytes.
+/// Appends a field to a blob: length, ':', bytes.
 void put(std::string& blob, std::string_view field) { blob += std::to_string(field.size()) + ":" + std::string(field); }
 
 std::string_view take(std::string_view& blob, int from) {
@@ -64,19 +64,19 @@ std::uint64_t number(std::string_view text) {
 
 std::string text_of(const SipHash& hash) { return std::to_string(hash[0]) + "." + std::to_string(hash[1]); }
 
-/// Of what ranks know beside the tokens that they tell each other.
+/// Derived from what the ranks know apart from the tokens that they exchange.
 SipKey known_secret(const Bootstrap& bootstrap) {
   const char* secret = std::getenv("SYNTONY_SECRET");
   return sip_key_of(bootstrap.secret() + ":" + (secret == nullptr ? "" : secret));
 }
 
-/// Proves that who has made up `token` knows the secret.
+/// Proves that the author of `token` knows the secret.
 std::string sign_of(const SipKey& known, const Token& token) {
   return text_of(sip_hash(known, "syntony rank " + text_of(token)));
 }
 
-/// What ranks must have alike to read each other's memory and messages: the version of what travels by TCP, and the
-/// sizes of what lies in shared memory.
+/// What ranks must have in common to read each other's memory and messages: the version of the TCP messages and the
+/// sizes of the structures in shared memory.
 std::string memory_layout() {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const std::uint64_t size :
@@ -118,7 +118,7 @@ std::string wanted_transport() {
               "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, libfabric, auto");
 }
 
-/// What ranks must have alike, by name.
+/// What ranks must have in common, by name.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 Settings settings_of(const StreamShape& shape) {
@@ -135,7 +135,7 @@ std::string settings_text(const Settings& settings) {
   return text;
 }
 
-/// Takes them from the front of what a rank has said.
+/// Takes them from the front of a rank's introduction.
 void compare(const Settings& settings, std::string_view& their, int from, std::uint32_t self) {
   for (const auto& [setting, value] : settings) {
     const std::string_view theirs = take(their, from);
@@ -168,7 +168,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
     wires = choose_wires(bootstrap);
   }
   const auto connect = [&] {
-    // What is left is for the agreement: who waits in vain for a connection hears there why it did not come.
+    // The rest of the time is for the agreement, in which a rank that waits in vain for a connection learns why.
     const auto connected_by = deadline - (deadline - std::chrono::steady_clock::now()) / 8;
     meet_on_host(box, std::move(entrance), doorbell, connected_by);
     if (listener) meet_across_hosts(*std::move(listener), options, published, std::move(wires), connected_by);
@@ -247,7 +247,8 @@ std::vector<ShmMember> Fabric::understand(std::span<const std::string> introduct
   return box;
 }
 
-// With `auto`, UCX is taken where all ranks have what it is better for; the others hear whose fault it is if not.
+// With `auto`, UCX is chosen if all ranks have the hardware it is better for; if not, the others learn which rank lacks
+// it.
 Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
   const std::string wanted = wanted_transport();
   const auto decided = [&](const std::string& which, const std::string& why) {
@@ -258,7 +259,7 @@ Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
     decided("tcp", "");
     return {};
   }
-  constexpr char kNot = '-', kHere = '+';  // then why not, or the address
+  constexpr char kNot = '-', kHere = '+';  // followed by the reason why not, or the address
   std::shared_ptr<Port> port;
   const auto open = [&]() -> std::string {
     if (wanted == "auto" && !has_rdma()) return kNot + std::string("has no RDMA device in /sys/class/infiniband");
@@ -320,7 +321,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   }
   const GroupIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  // Should this fail, all sockets close before the others are told why: else they would wait for this rank's.
+  // If this fails, all sockets are closed before the others are told why; they would otherwise wait for this rank's.
   auto meeting = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);
   std::vector<TcpPeer> peers = meeting->connect_control(TcpControl::neighbours(rank_, size_, remote));
   auto control = std::make_unique<TcpControl>(identity, peers, meeting.get(), remote);

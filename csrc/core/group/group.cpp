@@ -15,10 +15,10 @@ namespace syntony {
 namespace {
 
 using Clock = Work::Clock;
-constexpr std::size_t kFewBytes = std::size_t{64} << 10U;  // that a caller moves who does not want to wait
+constexpr std::size_t kFewBytes = std::size_t{64} << 10U;  // that a caller moves even if it does not want to wait
 constexpr std::chrono::milliseconds kLongestDrain{5000};
 constexpr std::chrono::milliseconds kLongestFinish{1000};
-constexpr std::chrono::microseconds kBreathInMemory{200};   // some rounds
+constexpr std::chrono::microseconds kBreathInMemory{200};   // a few rounds
 constexpr std::chrono::microseconds kBreathOnWires{10000};  // a slot's bytes at 100 Mbit/s
 
 void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
@@ -81,14 +81,14 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
   return item.work;
 }
 
-// With the mutex. `used`: an operation that is over and may be this one's body, or null.
+// Requires the mutex. `used`: a finished operation that may be reused for this one, or null.
 std::unique_ptr<Group::Operation> Group::open(StagedCall&& call, std::unique_ptr<Operation> used) {
   refuse_after_end();
   std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
   static_cast<StagedCall&>(*operation) = std::move(call);
   const std::string_view algorithm = operation->selection.name();
   const std::optional<Priority> priority = operation->call.options.priority;
-  // Memory first: who runs out of it here has not started anything.
+  // Allocate first: if memory runs out here, nothing has been started.
   if (operation->work.use_count() != 1) operation->work = std::make_shared<Work>(*engine_, Descriptor{});
   Descriptor& descriptor = operation->descriptor;
   descriptor.priority = priority.value_or(usual_priority(descriptor.collective));
@@ -101,7 +101,7 @@ std::unique_ptr<Group::Operation> Group::open(StagedCall&& call, std::unique_ptr
   return operation;
 }
 
-// With the mutex.
+// Requires the mutex.
 std::shared_ptr<Work> Group::submit(StagedCall&& call) {
   std::unique_ptr<Operation> operation = open(std::move(call), nullptr);
   std::shared_ptr<Work> work = operation->work;
@@ -201,7 +201,7 @@ std::shared_ptr<Work> Group::receive(PostedReceive receive) {
   return enqueue(submitted_receives_, std::move(receive), facts);
 }
 
-// The planes belong to the owner of progress, so it does the telling; we wait until it has, because our caller may be
+// The planes belong to the owner of progress, so it tells the peers. We wait until it has, because our caller may be
 // about to end the process.
 void Group::abort(const std::string& why) {
   auto told = std::make_shared<Work>(*engine_, Descriptor{});
@@ -213,7 +213,7 @@ void Group::abort(const std::string& why) {
         Error::Kind::aborted, {static_cast<int>(fabric_->rank())}, self + " aborted group " + name_ + ": " + why};
     failure_ = std::make_exception_ptr(Error(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks));
     aborting_ = told;
-    in_flight_.fetch_add(1, std::memory_order_acq_rel);  // busy until the owner has ended what is in flight
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);  // busy until the owner has ended the operations in flight
     abort_requested_.store(true, std::memory_order_release);
   }
   told->wait_to_the_end();
@@ -230,13 +230,13 @@ void Group::exchange(PostRound& round) {
   try {
     round.work->wait();
   } catch (...) {
-    round.given_up = true;  // a signal: the owner of progress tells the others, and looks at it no more
+    round.given_up = true;  // a signal: the owner of progress tells the others and ignores the round from now on
     engine_->drive(*round.work, std::nullopt, false);
     throw;
   }
 }
 
-// With the mutex.
+// Requires the mutex.
 void Group::refuse_after_end() const {
   if (failure_) std::rethrow_exception(failure_);
   if (closed_) std::rethrow_exception(shut_down());
@@ -252,14 +252,14 @@ std::exception_ptr Group::shut_down() const {
 void Group::shutdown() {
   std::deque<std::shared_ptr<Work>> unfinished;
   {
-    const std::lock_guard lock(mutex_);  // what starts from here on is refused; what has started is waited for
+    const std::lock_guard lock(mutex_);  // new operations are refused from here on; started ones are waited for
     if (closed_.exchange(true)) return;
     unfinished.swap(unfinished_);
   }
   const Clock::time_point patience = Clock::now() + kLongestFinish;
   for (const std::shared_ptr<Work>& work : unfinished) engine_->drive(*work, patience, false);
   engine_->remove(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
-  // Frames of finished operations may still be on their way out (TCP): they are owed to the peers.
+  // Frames of finished operations may still be on their way out (TCP); the peers must get them.
   for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
     if (!failed_) transport->drain(kLongestDrain);
   }
@@ -279,7 +279,7 @@ void Group::take_submissions() {
   collect();
 }
 
-// With the mutex.
+// Requires the mutex.
 void Group::collect() {
   has_submissions_.store(false, std::memory_order_relaxed);
   for (std::unique_ptr<Operation>& operation : submitted_) {
@@ -303,7 +303,7 @@ std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& progr
   return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);
 }
 
-// An operation whose caller owns progress: where everything before it is done, it needs no queue.
+// An operation whose caller owns progress: if everything before it is done, it need not be queued.
 std::shared_ptr<Work> Group::enter(StagedCall& call) {
   std::unique_lock lock(mutex_);
   if (in_flight_.load(std::memory_order_acquire) > 0) {
@@ -319,7 +319,7 @@ std::shared_ptr<Work> Group::enter(StagedCall& call) {
   const Priority priority = operation->descriptor.priority;
   watched([&] {
     admit(levels_[index_of(priority)], std::move(operation));
-    if (shared) work->record().started(created);  // it moves with the next pass: no clock is read for that
+    if (shared) work->record().started(created);  // it moves with the next pass: no need to read the clock
     return false;
   });
   set_active(priority, true);
@@ -334,7 +334,7 @@ void Group::admit(Level& level) {
   }
 }
 
-// It is among those that run before anything can fail, so that a failure is told to its caller too.
+// It is added to the running operations before anything can fail, so that its caller learns of a failure too.
 void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   Operation& operation = *level.running.emplace_back(std::move(next));
   const Descriptor& descriptor = operation.descriptor;
@@ -385,7 +385,7 @@ void Group::prepare(Operation& operation) {
 }
 
 bool Group::begin() {
-  if (!busy()) return false;  // what comes for operations that are still to be launched waits in the kernel
+  if (!busy()) return false;  // data for operations that are not launched yet waits in the kernel
   take_submissions();
   if (PostRound* round = round_.load(std::memory_order_acquire)) advance(*round);
   if (abort_requested_.load(std::memory_order_acquire)) {
@@ -419,7 +419,7 @@ bool Group::step(Priority priority, Share share) {
   return moved;
 }
 
-/// Peers may wait for what we have done with.
+/// Peers may wait for data of operations that are done here.
 void Group::look_for_unsent() {
   const bool unsent = !failed_ && in_flight_.load(std::memory_order_acquire) == 0 &&
                       std::ranges::any_of(fabric_->owned_transports(), [](const std::unique_ptr<Transport>& transport) {
@@ -436,7 +436,7 @@ bool Group::pass() {
   return moved;
 }
 
-/// Nothing may escape into the thread that serves all groups.
+/// No exception may escape into the thread that serves all groups.
 template <typename Moving>
 bool Group::watched(const Moving& move) {
   if (failed_) return false;
@@ -473,7 +473,7 @@ void Group::advance(PostRound& round) {
   }
   round_.store(nullptr, std::memory_order_release);
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
-  const std::shared_ptr<Work> work = round.work;  // its caller takes `round` away as soon as it is done
+  const std::shared_ptr<Work> work = round.work;  // its caller frees `round` as soon as it is done
   work->finish(error);
 }
 
@@ -499,7 +499,7 @@ bool Group::advance(Operation& operation, Share share) {
   const Pace pace = operation.pace(share);
   const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
   if (moved) {
-    operation.share = Share::all;  // it stands still anew
+    operation.share = Share::all;  // restarts its clock for standing still
     operation.work->record().started();
   }
   if (operation.shared ? operation.shared->done() : operation.execution->done()) finish(operation);
@@ -533,7 +533,8 @@ void Group::unpack(const Operation& operation) {
   }
 }
 
-// Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.
+// Before the Work is done: its owner may then end the process immediately, which must not look like a death in
+// mid-operation.
 void Group::complete(Level& level) {
   const std::uint64_t before = level.completed;
   for (const std::unique_ptr<Operation>& operation : level.running) {

@@ -1,4 +1,4 @@
-// Group, when something goes wrong: how that is noticed, how it gets a name, and how the group ends with it.
+// How a Group notices failures, explains them, and ends.
 #include <algorithm>
 #include <utility>
 
@@ -11,12 +11,12 @@ namespace syntony {
 namespace {
 
 using Clock = Work::Clock;
-constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for so long
+constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for this long
 constexpr std::chrono::milliseconds kInquiryInterval{100};
 constexpr std::chrono::milliseconds kLongestPuzzle{10000};
 constexpr const char* kMessage = "a point-to-point message";
 
-/// What a peer announced in the place of our operation, if it is known.
+/// What a peer announced in the place of our operation, if known.
 std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t peer, const Descriptor& ours) {
   if (ours.ordinal != 0) {
     if (const std::optional<Descriptor> theirs = plane.announced(peer, ours.ordinal)) return theirs;
@@ -24,7 +24,7 @@ std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t p
   return plane.announced(peer, ours.priority, ours.sequence);
 }
 
-/// The last operation that a peer has started, as far as they have an order; else the last of this priority.
+/// The last operation that a peer has started in the common order; if there is none, the last of this priority.
 const Descriptor& last_started(const PeerStatus& status, Priority priority) {
   const Descriptor& last = *std::ranges::max_element(status.started, {}, &Descriptor::ordinal);
   return last.ordinal != 0 ? last : status.started[index_of(priority)];
@@ -65,7 +65,7 @@ void Group::end(const Abort& reason) {
     } else {
       failure_ = failure;
     }
-    collect();  // from now on submissions are refused: these are the last
+    collect();  // submissions are refused from now on, so these are the last
     aborting.swap(aborting_);
   }
   for (std::unique_ptr<AggregationThread>& thread : aggregation_) thread.reset();  // nobody touches buffers any more
@@ -73,7 +73,7 @@ void Group::end(const Abort& reason) {
     for (std::deque<std::unique_ptr<Operation>>* operations : {&level.running, &level.queue}) {
       for (const std::unique_ptr<Operation>& operation : *operations) {
         if (operation->done) continue;
-        operation->execution.reset();  // before the owner of its memory goes on
+        operation->execution.reset();  // before the owner of its memory continues
         operation->work->finish(failure);
       }
       operations->clear();
@@ -85,7 +85,7 @@ void Group::end(const Abort& reason) {
   if (aborting) aborting->finish(nullptr);
 }
 
-// Files are slow and others wait for this thread: a completion thread writes.
+// Files are slow and others wait for this thread, so a completion thread writes.
 void Group::leave_record(const std::string& why) {
   log(LogLevel::warn, [&] { return "group " + name_ + " has ended: " + why; });
   if (trace_folder().empty()) return;
@@ -104,10 +104,10 @@ std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, cons
          describe(theirs) + ": " + difference(ours, theirs);
 }
 
-// The frame tells that ranks disagree; what each of them runs, the control plane knows, perhaps only when asked.
+// The frame shows that ranks disagree; the control plane knows what each of them runs, perhaps only after asking.
 void Group::explain(const UnexpectedFrame& frame) {
   const std::vector<int> both{static_cast<int>(frame.peer), static_cast<int>(fabric_->rank())};
-  const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they parted
+  const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they diverged
   const Descriptor& ours = levels_[frame.expected.priority].history[sequence % Level::kRemembered];
   ControlPlane* plane = plane_of(frame.peer);
   const std::optional<Descriptor> theirs = plane != nullptr ? counterpart(*plane, frame.peer, ours) : std::nullopt;
@@ -117,9 +117,9 @@ void Group::explain(const UnexpectedFrame& frame) {
   }
   if (!theirs && plane != nullptr) {
     if (!puzzled_since_) puzzled_since_ = Clock::now();
-    plane->inquire();  // again and again: what is on its way may be older than the frame
+    plane->inquire();  // repeated, because an answer on its way may be older than the frame
     if (Clock::now() - *puzzled_since_ < kLongestPuzzle)
-      return;  // the frame stays where it is; tend() hears the answer
+      return;  // the frame stays where it is; tend() will read the answer
   }
   const std::string peer = fabric_->name_of_rank(frame.peer);
   const std::string self = "rank " + std::to_string(fabric_->rank());
@@ -141,7 +141,8 @@ void Group::explain(const UnexpectedFrame& frame) {
        both);
 }
 
-// The peer's place said so. It announced its operations before it wrote there, so where they parted is known here.
+// The peer's stage shows the mismatch. It announced its operations before it wrote there, so it is known here where
+// they diverged.
 void Group::explain(const SharedMismatch& mismatch) {
   const std::vector<int> both{static_cast<int>(mismatch.peer), static_cast<int>(fabric_->rank())};
   const ControlPlane& plane = *plane_of(mismatch.peer);
@@ -159,14 +160,14 @@ void Group::explain(const SharedMismatch& mismatch) {
        both);
 }
 
-/// Refused to us: the others are to hear whom.
+/// The system refused something to this rank; the others must learn which rank failed.
 void Group::fail_as_refused(const Error& error) {
   const std::uint32_t self = fabric_->rank();
   fail(error.kind(), "rank " + std::to_string(self) + ": " + error.what(), {static_cast<int>(self)});
 }
 
-// Peers who blame this rank have seen no more than its end: why, it knows itself, if the system has refused something
-// to it (`here`, or while it connected).
+// Peers that blame this rank only saw it end. The reason is known here if the system has refused something to this rank
+// (`here`, or while it connected).
 bool Group::heard_of_the_end(const Error* here) {
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
@@ -183,7 +184,7 @@ bool Group::heard_of_the_end(const Error* here) {
   return failed_;
 }
 
-// The data plane noticed first. Why, the control plane may know: a goodbye, or an abort that names somebody else.
+// The data plane noticed first. The control plane may know the reason: a goodbye, or an abort that names another rank.
 void Group::explain(const Error& error) {
   const bool refused = error.kind() == Error::Kind::system && error.ranks().empty();
   if (heard_of_the_end(refused ? &error : nullptr)) return;
@@ -199,7 +200,7 @@ void Group::explain(const Error& error) {
   const auto peer = static_cast<std::uint32_t>(error.ranks().front());
   const ControlPlane* plane = plane_of(peer);
   const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
-  if (left && heard_of_the_end()) return;  // it told why before it left
+  if (left && heard_of_the_end()) return;  // it told the reason before it left
   const Operation* owed = first_owed(std::nullopt);
   fail(left ? Error::Kind::aborted : Error::Kind::dead,
        fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
@@ -212,7 +213,7 @@ void Group::tend() {
   for (const std::unique_ptr<ControlPlane>& plane : planes) plane->progress();
   const bool ended = std::ranges::any_of(planes, [](const auto& plane) { return plane->aborted().has_value(); });
   const bool all_there = this->all_there();
-  // What has arrived counts, even from a peer that is gone or has ended the group since: look for it only after nothing
+  // Data that has arrived counts, even from a peer that is gone or has since ended the group: check only once nothing
   // more moves.
   while ((ended || !all_there) && busy() && pass()) {
   }
@@ -223,7 +224,7 @@ void Group::tend() {
   if (!failed_) look_for_late(now);
 }
 
-/// Of all planes. Empty where one has to be looked at.
+/// Over all planes. Empty if one of them must be polled.
 std::optional<std::uint64_t> Group::news() const {
   std::uint64_t all = 0;
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
@@ -285,9 +286,9 @@ const Group::Operation* Group::first_owed(std::optional<PeerStatus> to) const {
   return nullptr;
 }
 
-// A peer that is gone is a failure only for operations that it had not completed, and for messages with it. A receive
-// from any source may still be served by the others when one has left, but who knows whose message died with a dead
-// one.
+// A peer that is gone is a failure only for operations that it had not completed, and for messages with it. After a
+// peer has left, the others may still serve a receive from any source; after a death, nobody knows whose message was
+// lost.
 void Group::look_for_absent() {
   const std::vector<std::uint32_t> talking = messages_.waiting_for();
   const bool anyone = messages_.waits_for_anyone();
@@ -299,7 +300,7 @@ void Group::look_for_absent() {
       const bool dead = status.state == PeerStatus::State::dead;
       const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
       if (owed == nullptr && !silent) continue;
-      if (!dead && heard_of_the_end()) return;  // it told why before it left
+      if (!dead && heard_of_the_end()) return;  // it told the reason before it left
       const std::string what = owed != nullptr ? describe(owed->descriptor) : kMessage;
       const std::string how = dead ? plane->end_of(peer) : std::string();
       fail(dead ? Error::Kind::dead : Error::Kind::aborted,
@@ -346,9 +347,9 @@ void Group::look_for_late(Clock::time_point now) {
     moves_seen_ = moves_;
     stalled_since_ = now;
   }
-  // What has begun since the last inquiry is asked about soon; who had not begun it by then tells when it does. Slices
-  // of a slow wire are further apart than that: asking after each would take a part of the wire.
-  // Of messages the answer would say nothing.
+  // Operations begun since the last inquiry are asked about soon; a peer that had not begun them then tells when it
+  // does. Slices of a slow wire are further apart than that, and asking after each would take part of its bandwidth.
+  // Inquiries reveal nothing about messages.
   bool asked = true;
   bool some = false;
   for (const Level& level : levels_) {

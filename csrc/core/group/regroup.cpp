@@ -58,7 +58,8 @@ bool PostRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
       continue;
     }
     const ControlPlane& plane = plane_of(fabric, member);
-    const PeerStatus::State state = plane.status(member).state;  // first: what it posted, it posted while it lived
+    const PeerStatus::State state =
+        plane.status(member).state;  // read the state first: a rank posts only while it is alive
     messages[i] = plane.posted(member, number);
     if (messages[i] || (tolerant && state != PeerStatus::State::alive)) continue;
     if (state != PeerStatus::State::alive) {
@@ -150,7 +151,7 @@ std::string Regroup::secret() const { return group_.fabric().secret(); }
 
 std::vector<std::string> Regroup::all_gather(const std::string& /*name*/, const std::string& blob) {
   std::vector<std::string> blobs;
-  // A failed group still carries posted messages: only the members themselves must live.
+  // A failed group still carries posted messages; only the members themselves must be alive.
   for (std::optional<std::string>& message : exchange(blob, true)) {
     if (!message) {
       const std::uint32_t lost = members_[blobs.size()];

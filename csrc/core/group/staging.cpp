@@ -21,7 +21,7 @@ std::size_t input_bytes(const Call& call) {
   return bytes;
 }
 
-/// Calls `visit(block, copy, bytes)` for every input; `copy` is its place in the storage.
+/// Calls `visit(block, copy, bytes)` for every input; `copy` is its offset in the storage.
 template <typename Visit>
 void each_input(StagedCall& staged, const Visit& visit) {
   std::size_t used = 0;
@@ -63,7 +63,7 @@ std::vector<Call> cut(const Call& call, std::uint32_t ranks) {
       std::max<std::size_t>(1, call.options.partition / (element_bytes * blocks_of_rank(call.collective, ranks)));
   std::vector<Call> parts;
   std::size_t first = 0;
-  do {  // one even of nothing: ranks wait for each other
+  do {  // at least one part, even if empty: ranks wait for each other
     Call& part = parts.emplace_back(call);
     for (Block& block : part.blocks) {
       const std::size_t begin = std::min(first, block.elements);

@@ -1,4 +1,4 @@
-// Chooses the table of kernels for this machine, and guards every way into it.
+// Chooses the table of kernels for this machine and validates every call.
 #include "core/kernels/kernels.hpp"
 #include "core/kernels/float_environment.hpp"
 
@@ -24,7 +24,7 @@ bool has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// __builtin_cpu_supports also asks whether the operating system saves the wide registers.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") != 0 && has_f16c(); }
 bool has_avx512() {
   return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
@@ -35,7 +35,7 @@ bool has_avx512() {
 const KernelTable& choose_table() {
   const char* const variable = std::getenv("SYNTONY_ISA");
   const std::string_view wanted = variable == nullptr ? "" : variable;
-  // Best first; an empty wish takes the first that this machine has.
+  // Best first; an empty wish selects the first that this machine supports.
   std::string available;
   const auto takes = [&](const KernelTable& table) {
     available += available.empty() ? "" : ", ";

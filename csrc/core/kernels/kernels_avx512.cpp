@@ -1,7 +1,7 @@
 // Kernels for AVX-512. Compile with -mavx512f -mavx512bw -mavx512dq -mavx512vl.
 //
-// AVX512_BF16 is left alone on purpose: its conversion flushes subnormals, so a rank that has it would disagree with
-// one that has not.
+// AVX512_BF16 is not used, on purpose: its conversion flushes subnormals, so a rank that has it would disagree with one
+// that does not.
 #ifdef __x86_64__
 
 #if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) || !defined(__AVX512VL__)
@@ -20,7 +20,7 @@ struct Avx512 {
   using Half = kernels::Vector<std::uint16_t, 16>;
   using Single = kernels::Vector<float, 16>;
 
-  // A full mask says the same as no mask, without the undefined value inside GCC's intrinsic that GCC 12 warns about.
+  // A full mask is equivalent to no mask, without the undefined value inside GCC's intrinsic that GCC 12 warns about.
   static constexpr __mmask16 kAllLanes = 0xffff;
 
   [[gnu::always_inline]] static Single widen_half(Half v) {

@@ -1,5 +1,5 @@
-// Kernels for NEON, which every 64-bit Arm processor has: the same 16-byte vectors as the portable ones, with the
-// machine's own conversions of float16.
+// Kernels for NEON, which every 64-bit Arm processor has: the same 16-byte vectors as the portable ones, with hardware
+// conversions of float16.
 #ifdef __aarch64__
 
 #include <arm_neon.h>

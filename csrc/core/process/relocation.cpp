@@ -18,7 +18,7 @@ void Relocation::woken() {
   next_ = last_ = Clock::time_point::min();
 }
 
-// A cpu_set_t has room for 1024 CPUs; on a machine with more the call fails, and nobody moves.
+// A cpu_set_t has room for 1024 CPUs; on a machine with more the call fails, and the thread never moves.
 std::span<const std::uint32_t> Relocation::allowed() {
   allowed_.clear();
   cpu_set_t set;

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 std::size_t affinity() {
   constexpr std::size_t kMost = std::size_t{1} << 20U;
   const auto free = [](cpu_set_t* set) { CPU_FREE(set); };
-  for (std::size_t cpus = 1024; cpus <= kMost; cpus *= 2) {  // EINVAL: the kernel knows more than fit
+  for (std::size_t cpus = 1024; cpus <= kMost; cpus *= 2) {  // EINVAL: the kernel has more CPUs than fit
     const std::unique_ptr<cpu_set_t, decltype(free)> set(CPU_ALLOC(cpus), free);
     const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
     if (set && ::sched_getaffinity(0, bytes, set.get()) == 0) return std::max(1, CPU_COUNT_S(bytes, set.get()));
@@ -29,7 +29,7 @@ std::size_t affinity() {
   return std::max(1U, std::thread::hardware_concurrency());
 }
 
-/// Of one control group: cpu.max is "max 100000" or "250000 100000", microseconds of CPU time in each period.
+/// The quota of one control group. cpu.max is "max 100000" or "250000 100000": microseconds of CPU time per period.
 std::optional<double> quota_of(const fs::path& group) {
   std::ifstream unified(group / "cpu.max");
   std::string quota;
@@ -41,7 +41,7 @@ std::optional<double> quota_of(const fs::path& group) {
   return std::nullopt;
 }
 
-/// The smallest quota of this process's control groups and of those around them.
+/// The smallest quota of this process's control groups and their ancestors.
 std::optional<double> quota(const fs::path& root) {
   std::optional<double> least;
   std::ifstream file(root / "proc/self/cgroup");

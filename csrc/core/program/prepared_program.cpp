@@ -32,7 +32,7 @@ std::uint32_t PreparedProgram::phases(std::size_t slots) const {
   if (message_slots_ <= slots) return 1;
   const auto chunks = static_cast<std::uint32_t>(program_->chunks.size());
   std::uint32_t phases = 1;
-  // Odd numbers: the chunks of a message are often a power of two apart.
+  // Try odd numbers only: the chunks of a message are often a power of two apart.
   do {
     phases = std::min(2 * phases + 1, chunks);
   } while (phases < chunks && message_slots(phases) > slots);

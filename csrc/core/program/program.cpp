@@ -169,7 +169,7 @@ std::uint64_t Program::hash() const {
       }
     }
   }
-  if (skewed()) {  // a Program without skews has the hash that it had before there were any
+  if (skewed()) {  // Programs without skews keep the hash they had before skews existed
     for (const Instruction& instruction : instructions) hash.add(static_cast<std::uint16_t>(instruction.skew));
   }
   return hash.value();

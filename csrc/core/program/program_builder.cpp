@@ -17,7 +17,7 @@ std::string slot_name(Slot slot) {
 
 std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
-/// `count` slots, from `first` on.
+/// `count` slots starting at `first`.
 std::vector<Slot> run_of(Slot first, std::uint32_t count) {
   std::vector<Slot> slots;
   for (std::uint32_t k = 0; k < count; ++k) slots.push_back({first.space, first.index + k});
@@ -51,7 +51,7 @@ Instruction receive_from(std::uint32_t peer, Opcode opcode, Slot dst, Slot opera
 ProgramBuilder::ProgramBuilder(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
                                std::vector<Chunk> chunks)
     : name_(std::move(name)), collective_(collective), root_(root), chunks_(std::move(chunks)), sites_(ranks) {
-  static_cast<void>(finish());  // refuses bad ranks, roots and chunks before any slot is built on them
+  static_cast<void>(finish());  // rejects bad ranks, roots and chunks before any slot is created
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     Site& here = sites_[rank];
     for (std::uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
@@ -238,7 +238,7 @@ Slot ProgramBuilder::find(std::uint32_t rank, std::uint32_t chunk, Space space) 
                               " on " + std::to_string(ranks()) + " ranks, root " + std::to_string(root_) + ")");
 }
 
-/// What `slot` holds; notes when an in-place call would find something else there.
+/// What `slot` holds; records if an in-place call would find something else there.
 ProgramBuilder::Content ProgramBuilder::read(std::uint32_t rank, Slot slot) {
   const SlotState& from = state(rank, slot);
   if (from.content == Content::nothing) {
@@ -264,7 +264,7 @@ ProgramBuilder::Content ProgramBuilder::sum_of(std::span<const Content> parts) {
   return Content::sum;
 }
 
-/// The message that the instruction receives, off its connection.
+/// Takes the message that the instruction receives from its connection.
 std::vector<ProgramBuilder::Part> ProgramBuilder::take_message(std::uint32_t rank, const Instruction& instruction) {
   auto& messages = in_flight_[{static_cast<std::uint32_t>(instruction.recv_peer), rank, instruction.channel}];
   if (messages.empty() || messages.front().size() != instruction.count) {
@@ -278,8 +278,8 @@ std::vector<ProgramBuilder::Part> ProgramBuilder::take_message(std::uint32_t ran
   return message;
 }
 
-/// Appends to the lane of `key`, after everything that touched the same locations in a way that conflicts. `sources`
-/// and `targets` are all the slots that are read and written; target k is written with `written[k]`.
+/// Appends to the lane of `key`, after all conflicting accesses to the same locations. `sources` and `targets` are all
+/// slots that are read and written; target k receives `written[k]`.
 void ProgramBuilder::append(std::uint32_t rank, LaneKey key, const Instruction& instruction,
                             std::span<const Slot> sources, std::span<const Slot> targets,
                             std::span<const Content> written, std::span<const Slot> operands) {
@@ -290,7 +290,7 @@ void ProgramBuilder::append(std::uint32_t rank, LaneKey key, const Instruction& 
   Lane& lane = here.lanes[lane_index];
   const Dependency self{lane_index, static_cast<std::uint32_t>(lane.drafts.size())};
 
-  std::map<std::uint32_t, std::uint32_t> needed;  // other lane -> how many of its instructions must be done
+  std::map<std::uint32_t, std::uint32_t> needed;  // other lane -> number of its instructions that must be done
   const auto need = [&](Dependency on) {
     if (on.lane == lane_index || lane.waited[on.lane] > on.instruction) return;
     needed[on.lane] = std::max(needed[on.lane], on.instruction + 1);

@@ -1,4 +1,4 @@
-// Program::validate: what holds of every Program in memory.
+// Program::validate: what holds for every Program in memory.
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -11,11 +11,11 @@
 namespace syntony {
 namespace {
 
-constexpr std::uint32_t kMostRanks = 65'535;  // so that an all_to_all's blocks can be counted in 32 bits
+constexpr std::uint32_t kMostRanks = 65'535;  // so that the blocks of an all_to_all can be counted in 32 bits
 constexpr std::uint32_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::array<std::string_view, 3> kSpaceNames{"input", "output", "scratch"};
 
-/// As whoever wrote the table meant it: with its sign.
+/// The value as its writer meant it: signed.
 template <typename Number>
 std::string told(Number number) {
   return std::to_string(static_cast<std::int32_t>(number));
@@ -25,7 +25,7 @@ std::string told(Slot first, std::uint32_t further = 0) {
   return std::string(kSpaceNames[static_cast<std::size_t>(first.space)]) + "[" + told(first.index + further) + "]";
 }
 
-/// The checks of one Program, each of them a loop over one table; every refusal says where it is.
+/// The checks of one Program, each a loop over one table; every error says where it is.
 class Validator {
  public:
   explicit Validator(Program& program) : program_(program) {}
@@ -79,7 +79,8 @@ class Validator {
     const std::size_t spaces = std::size_t{program_.ranks} * 3;
     program_.space_start.assign(spaces + 1, 0);
     std::size_t last = 0;
-    std::vector<std::size_t> holder(program_.chunks.size() * 2, spaces);  // of an input or output slot of each chunk
+    std::vector<std::size_t> holder(program_.chunks.size() * 2,
+                                    spaces);  // row of the input or output slot of each chunk
     for (std::size_t i = 0; i < program_.slots.size(); ++i) {
       const auto [agent, space, chunk] = program_.slots[i];
       const auto refuse_slot = [&](const std::string& what) { refuse("slot row " + std::to_string(i) + what); };
@@ -100,7 +101,7 @@ class Validator {
     for (std::size_t at = 0; at < spaces; ++at) program_.space_start[at + 1] += program_.space_start[at];
   }
 
-  /// A slot of the user's input or output: memory that the rank has, and once.
+  /// A slot of the user's input or output: the rank must have that memory, and only one slot for it.
   void check_user_slot(std::size_t row, std::size_t& holder, std::size_t at) const {
     const auto [agent, space, chunk] = program_.slots[row];
     const std::uint32_t block = program_.chunks[chunk].block;
@@ -115,11 +116,11 @@ class Validator {
     holder = at;
   }
 
-  /// Rows go by agent, lane, position; lanes have no holes.
+  /// Rows are ordered by agent, lane, position; lanes have no gaps.
   void find_lanes() {
     program_.lane_start.clear();
     program_.first_lane.assign(1, 0);
-    std::uint32_t lanes = 0;  // of the agent so far
+    std::uint32_t lanes = 0;  // of the current agent so far
     for (row_ = 0; row_ < program_.instructions.size(); ++row_) {
       const Instruction& i = program_.instructions[row_];
       if (i.agent >= program_.ranks) {
@@ -143,7 +144,7 @@ class Validator {
     program_.lane_start.push_back(static_cast<std::uint32_t>(program_.instructions.size()));
   }
 
-  /// Which rows of `operands` and `dependencies` each instruction owns; together all of them.
+  /// Which rows of `operands` and `dependencies` each instruction owns; together they must own all.
   void find_references() {
     std::uint64_t operands = 0, dependencies = 0;
     for (row_ = 0; row_ < program_.instructions.size(); ++row_) {
@@ -207,7 +208,7 @@ class Validator {
     if (static_cast<std::uint32_t>(peer) == i.agent) refuse_here(field + " " + told(peer) + " is the rank itself");
   }
 
-  /// One lane feeds a connection and one lane drains it: that is why order alone matches messages.
+  /// One lane feeds a connection and one lane drains it, so order alone matches messages.
   void check_connection(const Instruction& i, bool sending, std::int32_t peer) {
     check_peer(i, peer, sending ? "send_peer" : "recv_peer");
     const auto [found, is_new] = user_of_.try_emplace({i.agent, peer, i.channel, sending}, row_);
@@ -242,8 +243,8 @@ class Validator {
                 ", which has " + std::to_string(size) + " of that space");
   }
 
-  /// A slot is as large as its chunk, so only between slots of one chunk is what moves as long at both ends, whatever
-  /// the sizes at launch. The two ends of a message need no such check: a receiver looks at each frame's length.
+  /// A slot is as large as its chunk, so both ends of a move within an agent have the same size at any launch only if
+  /// their slots hold the same chunk. Messages need no such check: a receiver checks the length of each frame.
   void check_chunks_of(const Instruction& i, std::uint32_t destination, std::uint32_t source, Slot from,
                        const std::string& field) const {
     const auto to_slots = slots_of(destination, i.dst.space);

@@ -13,7 +13,7 @@ CompletionThreads::~CompletionThreads() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    threads.swap(threads_);  // who still runs a callback starts no further thread
+    threads.swap(threads_);  // from now on running callbacks start no further thread
   }
   wake_.notify_all();
   for (const auto& thread : threads) thread->join();
@@ -22,7 +22,8 @@ CompletionThreads::~CompletionThreads() {
 void CompletionThreads::start() {
   const std::lock_guard lock(mutex_);
   on_demand_ = !trace_folder().empty();
-  // The first look, which tells later requests from earlier ones, is taken here: the thread may begin much later.
+  // The first look, which separates earlier requests from later ones, happens here because the thread may start much
+  // later.
   if (on_demand_) dump_on_demand();
   threads_.push_back(std::make_unique<std::thread>([this] { run(); }));
 }
@@ -46,7 +47,7 @@ void CompletionThreads::drain() {
   drained_.wait(lock, [this] { return queue_.empty() && running_ == 0; });
 }
 
-// Without one more the callback waits for those that run, as it would with one thread for all: no reason to fail here.
+// Failing to start one more is not an error: the callback waits for the running ones, as with a single thread.
 void CompletionThreads::keep_one_to_spare() {
   if (queue_.empty() || running_ < threads_.size() || threads_.empty() || stop_) return;
   try {
@@ -91,7 +92,7 @@ void CompletionThreads::run() {
     keep_one_to_spare();
     lock.unlock();
     callback();
-    callback = nullptr;  // what it held may, in going, call later() itself
+    callback = nullptr;  // destroying what it captured may call later() itself
     lock.lock();
     if (--running_ == 0 && queue_.empty()) drained_.notify_all();
   }

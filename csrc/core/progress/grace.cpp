@@ -32,7 +32,7 @@ bool Grace::begin() {
   return false;
 }
 
-// Whoever begins before sees the timer set, and what he has put in flight is seen by the look that follows.
+// A thread that begins earlier sees the timer set, and what it put in flight is seen by the look that follows.
 void Grace::looks() {
   std::uint64_t times = 0;
   [[maybe_unused]] const ssize_t got = ::read(timer_.get(), &times, sizeof(times));

@@ -62,7 +62,7 @@ bool PointToPoint::step() {
   if (pending_sends_ > 0) {
     for (auto& [_, queue] : outgoing_) moved |= push(queue);
   }
-  // With nothing posted, frames stay in their slots, unless we send: then a peer may be waiting for us to make room.
+  // With nothing posted, frames stay in their slots, unless we send: a peer may then be waiting for us to make room.
   if (busy()) {
     for (std::uint32_t peer = 0; peer < transports_.size(); ++peer) moved |= pull(peer);
   }
@@ -125,7 +125,7 @@ void PointToPoint::take(std::uint32_t peer, const FrameHeader& header, const std
     if (direct) {
       std::memcpy(message.claimant->data + message.received, payload, header.length);
     } else {
-      message.data.resize(message.received + header.length);  // never more than has come, whatever was announced
+      message.data.resize(message.received + header.length);  // never more than has arrived, whatever was announced
       std::memcpy(message.data.data() + message.received, payload, header.length);
     }
   }
@@ -150,7 +150,7 @@ void PointToPoint::begin(std::uint32_t peer, const FrameHeader& header) {
   incoming_[peer].push_back(std::move(message));
 }
 
-// Hands every complete and claimed message of `peer` to its receive.
+// Hands every complete and matched message of `peer` to its receive.
 void PointToPoint::settle(std::uint32_t peer) {
   std::list<IncomingMessage>& incoming = incoming_[peer];
   for (auto message = incoming.begin(); message != incoming.end();) {

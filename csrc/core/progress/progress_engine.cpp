@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTendInterval{2};
 constexpr milliseconds kLongestSleep{20};
 constexpr milliseconds kShortestSleep{1};
-constexpr milliseconds kLook{100};  // after so long a wait is interrupted for signals, each time
+constexpr milliseconds kLook{100};  // interval at which a wait checks for signals
 
 void pause() {
 #if defined(__x86_64__)
@@ -65,8 +65,8 @@ void drain(const UniqueFd& event) {
 
 /// What an owner does while nothing moves: spin, yield, sleep.
 ///
-/// Spinning pays while the peers run on other CPUs, and does nothing but harm when one of them waits for ours. Which it
-/// is shows in how the waits end: while spinning, and the next one may spin longer; later, and it spins less.
+/// Spinning pays off if the peers run on other CPUs, and only harms if one of them waits for ours. The outcome of each
+/// wait tells which: if it ended while spinning, the next one may spin longer; if later, it spins less.
 class ProgressEngine::Backoff {
  public:
   Backoff(ProgressEngine& engine, Caller owner) : engine_(engine), owner_(owner) {}
@@ -80,7 +80,7 @@ class ProgressEngine::Backoff {
     idle_ = 0;
     watched_ = {};
     nap_ = kTendInterval;
-    if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's trouble
+    if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's failure
   }
 
   void idle(std::optional<Work::Clock::time_point> deadline) {
@@ -97,7 +97,7 @@ class ProgressEngine::Backoff {
       milliseconds nap = nap_;
       if (deadline)
         nap = std::clamp(std::chrono::ceil<milliseconds>(*deadline - Work::Clock::now()), milliseconds{0}, nap);
-      // What has woken us may be trouble: told by a control descriptor, or, perhaps, by the doorbell.
+      // What woke us may be a failure: always if it was a control descriptor, possibly if it was the doorbell.
       switch (engine_.sleep(owner_, nap)) {
         case Wake::nothing:
           nap_ = std::min(nap_ * 2, kLongestSleep);
@@ -106,7 +106,7 @@ class ProgressEngine::Backoff {
           nap_ = kTendInterval;
           break;
         case Wake::control:
-          trouble_ = true;  // tended at once, and all
+          trouble_ = true;  // all groups are tended immediately
           break;
       }
       tend_if_due();
@@ -114,37 +114,37 @@ class ProgressEngine::Backoff {
     if (idle_ % 64 == 0) tend_if_due();
   }
 
-  /// Whether whoever waits has done so for kLook.
+  /// True if the current wait has lasted for kLook.
   [[nodiscard]] bool lasts() const { return lasts_; }
 
  private:
   static constexpr unsigned kFewestSpins = 64;
-  static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
+  static constexpr unsigned kMostSpins = 1024;  // about 40 us in shared memory
   static constexpr unsigned kFewestYields = 32;
   static constexpr unsigned kMostYields = 128;
-  static constexpr unsigned kGlances = 16;        // at the clock: one in so many idle turns
-  static constexpr unsigned kCrowdedGlances = 4;  // at the CPU, where each of them is a yield
+  static constexpr unsigned kGlances = 16;        // looks at the clock once per this many idle turns
+  static constexpr unsigned kCrowdedGlances = 4;  // looks at the CPU as often if each turn is a yield
   static constexpr std::chrono::microseconds kShortestWatch{50};
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
   static constexpr milliseconds kLongestYield{1};
-  static constexpr unsigned kAll = 16;         // times that groups at work are tended until all are
-  static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
+  static constexpr unsigned kAll = 16;         // busy groups are tended this often before all are
+  static constexpr milliseconds kRespect{20};  // time left to computing processes before yields are tried again
 
   [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
 
-  /// A caller that is blocked has nothing else to do than to look, for as long as it would take to wake him: where he
-  /// slept, his peers would wait for him, and then sleep, too, and none of them would find back.
+  /// A blocked caller keeps polling for as long as it would take to wake it: if it slept, its peers would wait for it
+  /// and then sleep, too, and each operation would pay for wakeups again.
   [[nodiscard]] bool watches() const {
     return owner_ == Caller::driver && !engine_.crowded_ && watched_ < kShortestWatch;
   }
 
-  /// More patience where it was enough, less where it was not: what takes long is slept for from the start.
+  /// Doubles patience if it was enough, else halves it: long waits then sleep right from the start.
   static void adapt(unsigned& patience, bool enough, unsigned least, unsigned most) {
     patience = enough ? std::min(patience * 2, most) : std::max(patience / 2, least);
   }
 
-  /// Turns differ: those that look into sockets take ten times as long. So patience also ends by the clock.
+  /// Turns differ: those that read sockets take ten times as long, so patience is also limited by the clock.
   void glance() {
     const auto now = Work::Clock::now();
     if (idle_ == kGlances) idle_since_ = now;
@@ -155,8 +155,8 @@ class ProgressEngine::Backoff {
     if (watched > kLongestWatch) engine_.yields_ = std::max(engine_.yields_ / 2, kFewestYields);
   }
 
-  /// Among ranks that wait for each other, yields are the fastest way on: microseconds. Where somebody computes, one
-  /// takes as long as the scheduler lets him, and who sleeps is sooner back: what wakes him interrupts who computes.
+  /// Among ranks that wait for each other, yielding is the fastest: microseconds. If others compute, a yield takes as
+  /// long as the scheduler lets them run, and sleeping returns sooner, because a wakeup preempts them.
   void yield() {
     const auto before = Work::Clock::now();
     ::sched_yield();
@@ -168,7 +168,7 @@ class ProgressEngine::Backoff {
 
   void tend_if_due() {
     const auto now = Work::Clock::now();
-    if (last_tended_ == kNever) last_tended_ = begun_ = now;  // most waits are over before: they read no clock
+    if (last_tended_ == kNever) last_tended_ = begun_ = now;  // most waits end before this and read no clock
     lasts_ = now - begun_ >= kLook;
     if (!trouble_ && now - last_tended_ < kTendInterval) return;
     last_tended_ = now;
@@ -178,8 +178,8 @@ class ProgressEngine::Backoff {
   ProgressEngine& engine_;
   const Caller owner_;
   unsigned idle_ = 0;
-  Work::Clock::time_point idle_since_;  // since its first turns,
-  Work::Clock::duration watched_{};     // and how long, when it last looked at the clock
+  Work::Clock::time_point idle_since_;  // when its first turns were,
+  Work::Clock::duration watched_{};     // and the time since then at the last glance
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = kNever;
@@ -197,7 +197,7 @@ ProgressEngine::ProgressEngine() : submit_(make_eventfd()), owner_poll_(make_epo
 }
 
 ProgressEngine::~ProgressEngine() {
-  if (forked()) {  // threads do not survive fork: there is nobody to join
+  if (forked()) {  // threads do not survive fork: there is nothing to join
     [[maybe_unused]] auto* progress = progress_thread_.release();
     completions_.abandon();
     return;
@@ -256,14 +256,14 @@ void ProgressEngine::submitted() {
 void ProgressEngine::unattended() { nudge(); }
 
 void ProgressEngine::finished() {
-  // The work was marked as done before; a driver that starts to wait looks at that after it has counted itself.
+  // The work was marked as done before this; a driver that starts to wait checks that after it has counted itself.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_acquire) == 0) return;
   const std::lock_guard lock(mutex_);
   role_.notify_all();
 }
 
-// A driver waits for the role, or for its work to be done by whoever has it. Our own thread comes last.
+// A driver waits for the role, or until the current owner has done its work. Our own thread has the lowest precedence.
 bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline) {
   const auto free = [this] { return !owned_ && visiting_.load() == 0; };
   std::unique_lock lock(mutex_);
@@ -278,7 +278,7 @@ bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work
     role_.wait_until(lock, deadline ? std::min(*deadline, look) : look, wanted);
     waiting_.fetch_sub(1);
     if (!free()) {
-      role_.notify_all();  // the thread may have stood back for us
+      role_.notify_all();  // the thread may have yielded the role to us
       return false;
     }
   }
@@ -286,7 +286,7 @@ bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work
   return true;
 }
 
-// With the mutex.
+// Requires the mutex.
 void ProgressEngine::own(Caller caller) {
   owned_ = true;
   owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
@@ -301,7 +301,7 @@ bool ProgressEngine::try_acquire() {
   return true;
 }
 
-// The thread, when the grace's timer has fired. Where somebody owns progress, what he leaves begins another grace.
+// Called by the thread when the grace's timer has fired. If somebody owns progress, another grace begins on release.
 bool ProgressEngine::take_over() {
   grace_.looks();
   {
@@ -327,7 +327,7 @@ void ProgressEngine::visit() {
   own(Caller::driver);
 }
 
-// Who submits after this has looked finds nobody who owns progress: take_over() looks with the mutex, too.
+// A thread that submits after this check finds that nobody owns progress; take_over() checks under the mutex, too.
 void ProgressEngine::release() {
   bool more = false;
   {
@@ -355,7 +355,7 @@ bool ProgressEngine::pass() {
   return pass(active) || moved;
 }
 
-// Operations of one priority, nearly always: then there is no clock to be read.
+// Nearly always only one priority has operations; then no clock need be read.
 bool ProgressEngine::pass(unsigned active) {
   const bool several = (active & (active - 1)) != 0;
   bool moved = false;
@@ -396,9 +396,9 @@ bool ProgressEngine::any_busy() const {
   return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
 }
 
-// Schedulers like to put who is woken beside who woke him. There two ranks stay, though other CPUs are idle: each of
-// their turns takes as long as the other one spins, 80 us instead of 1. So who finds himself there yields, and goes
-// where fewer are (relocation.hpp).
+// Schedulers tend to place a woken thread on its waker's CPU. Two ranks stay there though other CPUs are idle, and each
+// of their turns takes as long as the other one spins, 80 us instead of 1. A rank that detects this yields, and moves
+// to a CPU with fewer ranks (relocation.hpp).
 void ProgressEngine::look_around() {
   const int found = ::sched_getcpu();
   if (found < 0) return;
@@ -485,7 +485,7 @@ void ProgressEngine::run_progress() {
     }
     Backoff backoff(*this, Caller::thread);
     while (!stop_ && any_busy()) {
-      if (waiting_ > 0 || visiting_ > 0) {  // a driver does it from here; release() wakes us when it leaves something
+      if (waiting_ > 0 || visiting_ > 0) {  // a driver takes over; release() wakes us if it leaves something
         break;
       }
       if (pass()) {

@@ -28,7 +28,8 @@ std::string labels(const Recorder& recorder) {
   return "group=" + label(recorder.identity().group) + ",rank=\"" + std::to_string(recorder.identity().rank) + '"';
 }
 
-/// Of every socket to another rank. Rates over time are theirs to take: bytes over busy seconds is what the wire gives.
+/// For every socket to another rank. Readers compute rates themselves: bytes over busy seconds is what the wire
+/// delivers.
 std::string wires_text(const Recorders& recorders) {
   struct Metric {
     const char* name;

@@ -42,7 +42,7 @@ class alignas(64) Recorder::Slot {
     version_.store(version + 2, std::memory_order_release);
   }
 
-  /// False where the slot was never used, or is being filled.
+  /// False if the slot was never used or is being filled.
   bool read(Record& record) const {
     const std::uint64_t version = version_.load(std::memory_order_acquire);
     if (version == 0 || version % 2 == 1) return false;
@@ -146,7 +146,8 @@ void Recorder::Ticket::started() const {
 
 void Recorder::Ticket::started(std::chrono::steady_clock::time_point at) const {
   if (slot_ == nullptr) return;
-  // Release, as who reads it beside the facts of another operation must see that they have changed meanwhile.
+  // Release: a reader that combines it with the facts of another operation must see that the facts have changed
+  // meanwhile.
   slot_->started_.store(nanoseconds(at.time_since_epoch()), std::memory_order_release);
   slot_->state_.store(State::started, std::memory_order_release);
 }
@@ -183,7 +184,7 @@ std::vector<Recorder::Record> Recorder::records() const {
   }
   for (std::size_t i = 0; i < std::min(entries_, pages.size() * kPage); ++i) {
     Record record;
-    constexpr int kAttempts = 3;  // a slot that changes so often holds nothing that lasts
+    constexpr int kAttempts = 3;  // a slot that changes this often holds nothing lasting
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       if (!pages[i / kPage][i % kPage].read(record)) continue;
       records.push_back(std::move(record));
@@ -191,7 +192,7 @@ std::vector<Recorder::Record> Recorder::records() const {
     }
   }
   {
-    const std::lock_guard lock(mutex_);  // after the slots: every name that they mention is there
+    const std::lock_guard lock(mutex_);  // after the slots, so that every name they refer to is present
     names = names_;
   }
   for (Record& record : records) record.program_name = names[record.program];

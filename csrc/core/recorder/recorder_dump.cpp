@@ -22,7 +22,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<Recorder>> recorders;
-  std::vector<std::shared_ptr<Recorder>> kept;  // all of the process, where dumps are wanted at the end
+  std::vector<std::shared_ptr<Recorder>> kept;  // all of the process, if dumps are wanted at the end
 };
 
 bool at_end() {
@@ -35,8 +35,8 @@ Registry& registry() {
   return *registry;
 }
 
-/// What the dump calls a group: a group's operations that have one order, and numbers of their own. Those whose callers
-/// chose a priority (Recorder::Facts::priority) are in one that is called after it.
+/// What the dump calls a group: those operations of a group that share one order and numbering. Operations whose
+/// callers chose a priority (Recorder::Facts::priority) are in a section named after that priority.
 struct Section {
   std::shared_ptr<Recorder> recorder;
   std::uint8_t priority;
@@ -44,13 +44,13 @@ struct Section {
   std::uint64_t launched = 0;
 };
 
-/// A record with its section's place in the dump.
+/// A record with the position of its section in the dump.
 struct Line {
   std::size_t section;
   Recorder::Record record;
 };
 
-/// Names are made unique: torch's analyzer tells groups apart by them.
+/// Makes names unique: torch's analyzer tells groups apart by them.
 std::vector<std::string> names_of(const Recorders& recorders) {
   std::vector<std::string> names;
   for (const std::shared_ptr<Recorder>& recorder : recorders) {
@@ -68,7 +68,7 @@ std::string list_of(const std::vector<std::uint32_t>& numbers) {
   return list + "]";
 }
 
-/// What torch calls our element types (c10::toString).
+/// torch's names of our element types (c10::toString).
 std::string_view torch_name(DType dtype) {
   static const std::map<std::string_view, std::string_view> kNames{{"uint8", "Byte"},
                                                                    {"int8", "Char"},
@@ -98,7 +98,7 @@ bool message(const Recorder::Record& record) {
   return record.kind == Recorder::kSend || record.kind == Recorder::kReceive;
 }
 
-/// "gloo:send 0->1", with ranks of the group.
+/// "gloo:send 0->1", with ranks in the group.
 std::string torch_title(const Recorder::Record& record, std::uint32_t rank) {
   const std::string self = std::to_string(rank), peer = std::to_string(record.peer);
   if (record.kind == Recorder::kSend) return "gloo:send " + self + "->" + peer;
@@ -106,7 +106,7 @@ std::string torch_title(const Recorder::Record& record, std::uint32_t rank) {
   return "gloo:" + std::string(name_of_kind(record.kind));
 }
 
-/// torch knows no failed operations: one that is retired without being completed.
+/// torch has no failed operations: they are retired without being completed.
 std::string_view torch_state(const Recorder::Record& record) {
   if (record.state == Recorder::State::completed) return "completed";
   return record.started != 0 ? "started" : "scheduled";
@@ -124,7 +124,7 @@ void put_time(Pickle& pickle, std::string_view key, std::int64_t nanoseconds, st
 void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const std::string& group,
                std::int64_t record_id, std::int64_t to_wall) {
   const Recorder::Record& record = line.record;
-  // torch writes the sizes of whole tensors where a rank has nothing: its analyzer compares ranks.
+  // For ranks without data torch writes the sizes of the whole tensors, because its analyzer compares ranks.
   const bool both = record.kind == static_cast<std::uint8_t>(Collective::broadcast) ||
                     record.kind == static_cast<std::uint8_t>(Collective::reduce);
   const std::uint64_t larger = std::max(record.input_elements, record.output_elements);
@@ -148,7 +148,7 @@ void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const
   put_time(pickle, "time_discovered_started_ns", record.started, to_wall);
   put_time(pickle, "time_discovered_completed_ns", record.finished, to_wall);
   pickle.key("frames").begin_list().end_list();
-  // Ours.
+  // Fields beyond torch's.
   pickle.key("collective").text(name_of_kind(record.kind)).key("progress").text(name_of(record.state));
   pickle.key("algorithm").text(record.program_name).key("op").text(name_of(record.op));
   pickle.key("dtype").text(name_of(record.dtype));
@@ -159,7 +159,7 @@ void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const
   pickle.key("finished").number(record.finished).end_dictionary();
 }
 
-/// By socket: the peer's rank in the group, which of the sockets to it, and samples, the oldest first.
+/// By socket: the peer's rank in the group, the index of the socket, and samples, oldest first.
 void put_wires(Pickle& pickle, const Recorder& recorder) {
   pickle.key("wires").begin_list();
   for (const Wires::Wire& wire : wires_of(recorder)) {
@@ -213,7 +213,7 @@ void put_groups(Pickle& pickle, const std::vector<Section>& sections, const std:
   pickle.end_list();
 }
 
-/// The sections of all groups, and all their records by time.
+/// The sections of all groups, and all their records in order of time.
 std::pair<std::vector<Section>, std::vector<Line>> read_all(const Recorders& recorders) {
   std::vector<Section> sections;
   std::vector<Line> lines;
@@ -264,7 +264,7 @@ Recorders all_recorders() {
   return alive;
 }
 
-/// Looked at now, unless they have been a moment ago.
+/// Sampled now, unless that was done a moment ago.
 std::vector<Wires::Wire> wires_of(const Recorder& recorder) {
   std::vector<Wires::Wire> all;
   for (const std::shared_ptr<Wires>& wires : recorder.wires()) {
@@ -282,7 +282,7 @@ void enlist(const std::shared_ptr<Recorder>& recorder) {
   if (trace_folder().empty()) return;
   std::error_code fault;
   std::filesystem::create_directories(trace_folder(),
-                                      fault);  // there from the start: for --now, and to see that it works
+                                      fault);  // created at the start, for --now and to report errors early
   if (fault)
     log_always("SYNTONY_TRACE_DIR: cannot make the folder " + trace_folder().string() + ": " + fault.message());
 }
@@ -301,7 +301,8 @@ std::string pickle_of(const Recorders& recorders) {
 
   Pickle pickle;
   pickle.begin_dictionary().key("version").text("2.10").key("comm_lib_version").text("syntony");
-  // Collectives are numbered from the back, so that ranks that have forgotten differently many agree on the rest.
+  // Collectives are numbered from the back, so that ranks that have forgotten different numbers of them agree on the
+  // rest.
   std::int64_t id = collectives - std::ranges::count_if(lines, [](const Line& line) { return !message(line.record); });
   for (const bool messages : {false, true}) {
     pickle.key(messages ? "messages" : "entries").begin_list();
@@ -358,7 +359,7 @@ void dump_on_demand() {
     if (::stat((trace_folder() / "now").c_str(), &file) != 0) return std::int64_t{0};
     return static_cast<std::int64_t>(file.st_mtim.tv_sec) * 1'000'000'000 + file.st_mtim.tv_nsec;
   };
-  static std::atomic<std::int64_t> answered{asked()};  // by the file's own clock: the folder may be another machine's
+  static std::atomic<std::int64_t> answered{asked()};  // by the file's clock: the folder may be on another machine
   const std::int64_t when = asked();
   std::int64_t last = answered.load();
   if (when > last && answered.compare_exchange_strong(last, when)) dump_to_trace_folder();

@@ -1,8 +1,7 @@
 // Writes the recorders' contents to files: one pickle per rank of the job with all its groups, in the form that torch's
 // analyzer reads (`torchfrtrace`, version 2.10 of torch's flight recorder), and the counters as Prometheus text.
 //
-//     SYNTONY_TRACE_DIR     the folder, created when the first group forms. Every rank whose group fails writes its
-//     dump
+//     SYNTONY_TRACE_DIR     the folder, created when the first group forms. Every rank whose group fails leaves a dump
 //                           there, and so does every rank within a second after the file `now` in it was touched
 //                           (`syntony trace DIR --now`)
 //     SYNTONY_TRACE_AT_END  1: ranks of a successful run also dump, when they shut their groups down

@@ -1,6 +1,6 @@
 #include "core/recorder/wires.hpp"
 
-// Of the kernel, as the C library's tcp_info ends before what counts here; the two headers exclude each other.
+// The kernel's header, because the C library's tcp_info lacks the fields used here; the two headers exclude each other.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kKept = 64;                // samples of a socket
 constexpr std::int64_t kShortest = 900'000'000;  // nanoseconds between two of them
 
-/// Of the older half, every second one goes; never the first.
+/// Drops every second sample of the older half, but never the first.
 void thin(std::vector<WireSample>& samples) {
   std::size_t kept = 1;
   for (std::size_t i = 1; i < samples.size(); ++i) {
@@ -46,7 +46,7 @@ void Wires::sample() {
   for (Entry& entry : entries_) look(entry);
 }
 
-// What the kernel does not tell, an old one or one that is emulated, stays unknown: nobody depends on it.
+// Values that the kernel does not provide (because it is old or emulated) stay unknown; nothing depends on them.
 void Wires::look(Entry& entry) {
   if (entry.socket < 0) return;
   tcp_info info{};

@@ -16,10 +16,10 @@ namespace syntony {
 namespace {
 
 // Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
-constexpr std::size_t kOneShotBytes = 64U << 10U;    // what a rank may send to save hops
-constexpr std::uint32_t kOneShotRanks = 8;           // with more, a message to each costs more than log2(n) hops
-constexpr std::size_t kRingChunk = 64U << 10U;       // smaller chunks spend their 2 (n-1) hops on being passed on
-constexpr std::size_t kTwoLevelBytes = 512U << 10U;  // between two hosts; the more hosts, the more everybody receives
+constexpr std::size_t kOneShotBytes = 64U << 10U;    // what a rank may send extra to save hops
+constexpr std::uint32_t kOneShotRanks = 8;           // with more ranks, a message to each costs more than log2(n) hops
+constexpr std::size_t kRingChunk = 64U << 10U;       // smaller chunks spend their 2 (n-1) hops on latency
+constexpr std::size_t kTwoLevelBytes = 512U << 10U;  // between two hosts; with more hosts, every rank receives more
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
 
@@ -91,7 +91,7 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   }
 }
 
-// Once for each Program and power of two, so that a training run says a few lines and not millions.
+// Once per Program and power of two, so that a training run logs a few lines and not millions.
 void Selector::tell(const Choice& choice, Collective collective, std::size_t bytes) {
   if (log_level() < LogLevel::info) return;
   const auto magnitude = static_cast<int>(std::bit_width(bytes > 0 ? bytes - 1 : 0));
@@ -102,7 +102,7 @@ void Selector::tell(const Choice& choice, Collective collective, std::size_t byt
 
 Selector::Choice Selector::resolved(Collective collective, std::uint32_t root, std::size_t bytes,
                                     const std::string& algorithm) const {
-  // An all_to_all whose sizes only each pair knows is no matter of size.
+  // An all_to_all whose sizes only each pair knows cannot be chosen by size.
   const bool unknown = collective == Collective::all_to_all && bytes == 0;
   const auto found = ranges_.find({algorithm, collective});
   if (found == ranges_.end() || (unknown && algorithm == "auto")) {

@@ -16,7 +16,7 @@ Doorbell::Doorbell() : address_(fresh_unix_address()), socket_(unix_socket(SOCK_
 }
 
 void Doorbell::answer() const {
-  constexpr unsigned kAtOnce = 32;  // more than wait there where nobody has raised net.unix.max_dgram_qlen
+  constexpr unsigned kAtOnce = 32;  // exceeds the default net.unix.max_dgram_qlen
   std::array<mmsghdr, kAtOnce> rings{};
   ::recvmmsg(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
 }

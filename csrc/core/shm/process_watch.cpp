@@ -20,19 +20,19 @@ struct ProcessFacts {
   std::uint64_t born = 0;
 };
 
-constexpr std::chrono::milliseconds kLookInterval{50};  // at /proc, which is slow to read
+constexpr std::chrono::milliseconds kLookInterval{50};  // between reads of /proc, which are slow
 
-/// Nothing when the system does not tell, which says nothing about the process.
+/// Empty if the system does not tell, which says nothing about the process.
 std::optional<ProcessFacts> facts_of(pid_t process) {
   const UniqueFd file(::open(("/proc/" + std::to_string(process) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 1024> text{};
   const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : -1;
   if (length <= 0) {
     if (errno != ENOENT && errno != ESRCH) return std::nullopt;
-    if (::kill(process, 0) == 0 || errno != ESRCH) return std::nullopt;  // alive: there is no /proc, or not all of it
+    if (::kill(process, 0) == 0 || errno != ESRCH) return std::nullopt;  // alive: /proc is missing or restricted
     return ProcessFacts{};
   }
-  // "pid (name) state ..", the start is field 22; a name may hold anything, brackets too
+  // "pid (name) state ..": the start time is field 22; the name may hold anything, including parentheses.
   const std::string line(text.data(), static_cast<std::size_t>(length));
   std::istringstream fields(line.substr(line.rfind(')') + 1));
   constexpr int kStateField = 3, kBornField = 22;

@@ -58,7 +58,7 @@ ShareableMemory::ShareableMemory(std::size_t bytes) : number_(next_number()) {
   bytes_ = bytes == 0 ? page : (bytes + page - 1) / page * page;
   memory_ = memory_file("syntony-buffer");
   if (!memory_ || ::ftruncate(memory_.get(), static_cast<off_t>(bytes_)) != 0) refuse(bytes);
-  // Huge pages need addresses that are multiples of theirs: reserve more, then map over the part that is aligned.
+  // Huge pages need addresses aligned to their size: reserve more, then map over the aligned part.
   mapped_bytes_ = bytes_ + (large ? kHugePage : 0);
   void* const room = ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) refuse(bytes);
@@ -71,7 +71,7 @@ ShareableMemory::ShareableMemory(std::size_t bytes) : number_(next_number()) {
     errno = fault;
     refuse(bytes);
   }
-  if (large) ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a wish: the kernel may not grant it
+  if (large) ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a hint: the kernel may ignore it
 }
 
 ShareableMemory::~ShareableMemory() {

@@ -30,8 +30,8 @@ const ShmBoard::Peer& ShmBoard::peer(std::uint32_t rank) const {
 
 void ShmBoard::announce(const Descriptor& started) {
   BoardProgress& progress = segment_.board(rank_).progress[index_of(started.priority)];
-  // A reader that sees a part of this entry must see at least the one before it announced, or it could not tell that
-  // what it copies is being overwritten. Fence pairs with the one in announced().
+  // A reader that sees a part of this entry must also see that the previous one was announced; otherwise it could not
+  // tell that its copy is being overwritten. Pairs with the fence in announced().
   fence(std::memory_order_release);
   progress.remembered[started.sequence % kRememberedOperations].assign(started);
   progress.started.store(started.sequence, std::memory_order_release);
@@ -49,7 +49,7 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
     const BoardProgress& progress = line.progress[i];
     status.completed[i] = progress.completed.load(std::memory_order_acquire);
     std::optional<Descriptor> started = Descriptor{};
-    do {  // once more where it has been overwritten meanwhile: the peer has begun fifteen more
+    do {  // repeat if it was overwritten meanwhile: the peer has begun fifteen more
       if (const std::uint64_t sequence = progress.started.load(std::memory_order_relaxed)) {
         started = announced(rank, static_cast<Priority>(i), sequence);
       }
@@ -71,7 +71,7 @@ std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority prior
   if (before < sequence || overwritten(before)) return std::nullopt;
   const auto descriptor = progress.remembered[sequence % kRememberedOperations].as<Descriptor>();
   fence(std::memory_order_acquire);
-  // The writer may be one entry ahead of `started` while we copy.
+  // The writer may be one entry ahead of `started` during the copy.
   if (overwritten(progress.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
     return std::nullopt;
   return descriptor;
@@ -130,7 +130,7 @@ std::optional<std::string> ShmBoard::posted(std::uint32_t rank, std::uint64_t nu
   std::string text(std::min<std::size_t>(post.length.load(std::memory_order_relaxed), kLongestPost), '\0');
   post.text.read(std::as_writable_bytes(std::span(text)));
   fence(std::memory_order_acquire);
-  if (post.number.load(std::memory_order_relaxed) != number) return std::nullopt;  // overwritten while we copied
+  if (post.number.load(std::memory_order_relaxed) != number) return std::nullopt;  // overwritten during the copy
   return text;
 }
 

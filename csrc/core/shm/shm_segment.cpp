@@ -26,11 +26,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kPage = 4096;
-constexpr milliseconds kLookInterval{200};  // at processes that have not come yet
+constexpr milliseconds kLookInterval{200};  // between checks of processes that have not arrived yet
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// Ranks can do without what a container's rules forbid: over TCP.
+/// If a container's rules forbid shared memory, ranks can use TCP instead.
 [[noreturn]] void refuse(const std::string& what) {
   const bool forbidden = errno == EPERM || errno == EACCES || errno == ENOSYS;
   throw Error(Error::Kind::system,
@@ -40,7 +40,7 @@ std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPag
                              : ""));
 }
 
-/// The process at the other end, by the kernel's word: for the one that connected who listens, and the other way round.
+/// The process at the other end according to the kernel: for the connecting side the listener, and vice versa.
 pid_t process_at(const UniqueFd& connection) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
@@ -67,7 +67,7 @@ union DescriptorBuffer {
   cmsghdr alignment;
 };
 
-/// False, with errno set, when the system refuses.
+/// False, with errno set, if the system refuses.
 bool send_with(const UniqueFd& socket, std::uint64_t payload, int descriptor) {
   DescriptorBuffer buffer{};
   iovec part{&payload, sizeof(payload)};
@@ -86,8 +86,8 @@ bool send_with(const UniqueFd& socket, std::uint64_t payload, int descriptor) {
 
 struct Received {
   std::uint64_t payload = 0;
-  UniqueFd descriptor{};  // none when the other side has closed or sent none, and where the system refused it
-  int error = 0;          // why it did
+  UniqueFd descriptor{};  // none if the other side has closed or sent none, or the system refused it
+  int error = 0;          // the reason for a refusal
 };
 
 Received receive_with(const UniqueFd& socket) {
@@ -106,7 +106,8 @@ Received receive_with(const UniqueFd& socket) {
   if (received < 0) return {.error = errno};
   const cmsghdr* control = CMSG_FIRSTHDR(&message);
   if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) {
-    const bool came = received > 0 && (message.msg_flags & MSG_CTRUNC) != 0;  // and there was no number for it
+    const bool came =
+        received > 0 && (message.msg_flags & MSG_CTRUNC) != 0;  // a descriptor came, but this process has none left
     return {.error = came ? EMFILE : 0};
   }
   int descriptor = -1;
@@ -114,7 +115,7 @@ Received receive_with(const UniqueFd& socket) {
   return {.payload = payload, .descriptor = UniqueFd(descriptor)};
 }
 
-/// The lowest rank's side: gives the memory to the other ranks' processes, as they come.
+/// The lowest rank's side: hands the memory to the other ranks' processes as they arrive.
 class Handout {
  public:
   Handout(std::span<const ShmMember> members, int memory, std::uint64_t bytes) : memory_(memory), bytes_(bytes) {
@@ -138,7 +139,8 @@ class Handout {
   void receive(const UniqueFd& entrance) {
     UniqueFd guest(::accept4(entrance.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!guest) {
-      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;  // it has gone again
+      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS)
+        return;  // that connection is already gone
       if (!make_way()) refuse("cannot receive rank(s) " + names() + " of this host");
       return;
     }
@@ -147,7 +149,7 @@ class Handout {
     if (member == missing_.end()) return;  // a stranger
     while (!send_with(guest, bytes_, memory_)) {
       if (errno == EINTR) continue;
-      if (errno == EPIPE || errno == ECONNRESET) break;  // it has ended, or has failed and will say so
+      if (errno == EPIPE || errno == ECONNRESET) break;  // it has ended, or has failed and will report it
       if (errno != ETOOMANYREFS || !make_way()) {
         refuse("cannot hand this host's memory to rank " + std::to_string(member->first.rank));
       }
@@ -156,8 +158,8 @@ class Handout {
     served_.push_back(std::move(guest));
   }
 
-  /// The system bounds the descriptors that are open, and those sent but not yet received: waits until the guest that
-  /// was served first has taken what is its. False when there is none.
+  /// The system limits open descriptors as well as those sent but not yet received: waits until the guest served first
+  /// has received its descriptor. False if there is none.
   bool make_way() {
     if (served_.empty()) return false;
     readable_before(served_.front().get(), Clock::now() + std::chrono::seconds(1));
@@ -189,7 +191,7 @@ class Handout {
   int memory_;
   std::uint64_t bytes_;
   std::vector<std::pair<ShmMember, ProcessWatch>> missing_;
-  std::deque<UniqueFd> served_;  // a guest closes its end when it has the memory
+  std::deque<UniqueFd> served_;  // a guest closes its end once it has the memory
 };
 
 }  // namespace
@@ -241,7 +243,7 @@ void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
   const std::vector<int> guilty{static_cast<int>(leader.rank)};
   const auto late = [&] { return Error(Error::Kind::timeout, who + " did not hand out its memory in time", guilty); };
   const UniqueFd socket = unix_socket(SOCK_SEQPACKET);
-  // connect() waits while the leader's queue is full, as long as a send may.
+  // connect() waits while the leader's queue is full, for at most the send timeout.
   const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now());
   if (left.count() <= 0) throw late();
   const timeval limit{left.count() / 1'000'000, left.count() % 1'000'000};
@@ -257,7 +259,7 @@ void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
   }
   if (!readable_before(socket.get(), deadline)) throw late();
   auto [bytes, memory, error] = receive_with(socket);
-  if (error != 0 && error != ECONNRESET) {  // else the leader has gone
+  if (error != 0 && error != ECONNRESET) {  // else the leader is gone
     errno = error;
     refuse("cannot receive the memory of this host's group");
   }

@@ -5,13 +5,13 @@
 namespace syntony {
 namespace {
 
-/// The view of one stream's memory that both ends have.
+/// A view of one stream's memory, shared by both ends.
 struct StreamMemory {
   std::byte* base;
   std::uint32_t depth;
   std::uint32_t slot_bytes;
 
-  /// Frames the destination has released so far: the source's credit.
+  /// Frames the destination has released so far: they give the source its credit.
   [[nodiscard]] Atomic<std::uint64_t>& released() const { return *reinterpret_cast<Atomic<std::uint64_t>*>(base); }
   [[nodiscard]] SlotLine& slot(std::uint64_t frame) const {
     return *reinterpret_cast<SlotLine*>(base + kCacheLine + (frame % depth) * (sizeof(SlotLine) + slot_bytes));
@@ -118,8 +118,8 @@ Receiver& ShmTransport::receiver(std::uint32_t peer, std::uint32_t channel, std:
   return *stream;
 }
 
-// The peer stores `sleeping`, fences, and looks at its streams once more before it sleeps; we have stored into a
-// stream, fence, and look at `sleeping`: at least one of the two sees the other.
+// The peer stores `sleeping`, fences, and checks its streams once more before it sleeps; we have stored into a stream,
+// fence, and check `sleeping`: at least one of the two sees the other's store.
 void ShmTransport::wake() {
   if (!any_touched_) return;
   any_touched_ = false;
@@ -143,7 +143,7 @@ void ShmTransport::sleeping(bool asleep) {
   if (asleep) fence(std::memory_order_seq_cst);
 }
 
-// A hint: what a peer has said may be long ago.
+// A hint: the CPU that a peer named may be outdated.
 bool ShmTransport::meets_on(std::uint32_t cpu) {
   const std::uint32_t named = cpu + 1;
   Atomic<std::uint32_t>& own = segment_.board(rank_).cpu;
@@ -161,7 +161,7 @@ std::optional<std::uint32_t> ShmTransport::emptier(std::uint32_t cpu, std::span<
     const BoardLine& line = segment_.board(peer);
     const std::uint32_t named = line.cpu.load(std::memory_order_relaxed);
     if (named == 0 || line.sleeping.load(std::memory_order_relaxed) != 0) continue;
-    if (peer > rank_ && named == cpu + 1) return std::nullopt;  // it is for that one to go
+    if (peer > rank_ && named == cpu + 1) return std::nullopt;  // that one should move, not this one
     const auto place = std::ranges::lower_bound(allowed, named - 1);
     if (place != allowed.end() && *place == named - 1) ++waiting[static_cast<std::size_t>(place - allowed.begin())];
   }

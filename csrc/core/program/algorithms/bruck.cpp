@@ -28,7 +28,7 @@ void gather(ProgramBuilder& builder) {
       }
       hand_over(builder, from, rank, blocks);
     }
-    if (distance == 1) copy_own(builder);  // from here on a rank's own block lies beside the others
+    if (distance == 1) copy_own(builder);  // from here on a rank's own block is adjacent to the others
   }
   if (ranks == 1) copy_own(builder);
 }
@@ -38,8 +38,8 @@ void exchange(ProgramBuilder& builder) {
   const auto chunk_of = [ranks](std::uint32_t from, std::uint32_t ahead) {
     return from * ranks + (from + ahead) % ranks;
   };
-  // By rank and by how far a block must go in all: where the one that is here now lies. It has gone the bits of that
-  // which are below this step's.
+  // By rank and by the total distance a block must go: the slot of the block that is at that rank now. It has already
+  // gone the bits of that distance below this step's.
   std::vector<std::vector<Slot>> here(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     for (std::uint32_t ahead = 0; ahead < ranks; ++ahead) {

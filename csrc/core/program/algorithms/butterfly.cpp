@@ -13,7 +13,7 @@
 namespace syntony {
 namespace {
 
-/// By step, then by rank below a power of two: with whom it exchanges. partner[s][partner[s][r]] == r.
+/// By step, then by rank below a power of two: its partner in the exchange. partner[s][partner[s][r]] == r.
 using Partners = std::vector<std::vector<std::uint32_t>>;
 
 /// Partners at distance `distance(s)`, by exclusive or.
@@ -43,7 +43,7 @@ Partners swinging(std::uint32_t ranks) {
   return partner;
 }
 
-/// The ranks that `rank` hears from in the steps from `step` on: its own half of them, then its partner's.
+/// The ranks whose data reaches `rank` from `step` on: its own half of them, then its partner's.
 void append_reached(std::vector<std::uint32_t>& order, const Partners& partner, std::uint32_t rank, std::size_t step) {
   if (step == partner.size()) {
     order.push_back(rank);
@@ -54,7 +54,7 @@ void append_reached(std::vector<std::uint32_t>& order, const Partners& partner, 
 }
 
 /// By rank: the number of the chunk that it finishes. In this numbering, what two partners hold in any step is a run of
-/// chunks, and either half of it is what one of them keeps.
+/// chunks, and each keeps one half of the run.
 std::vector<std::uint32_t> positions(const Partners& partner, std::uint32_t ranks) {
   std::vector<std::uint32_t> order, position(ranks);
   append_reached(order, partner, 0, 0);
@@ -62,10 +62,10 @@ std::vector<std::uint32_t> positions(const Partners& partner, std::uint32_t rank
   return position;
 }
 
-/// An all_reduce of any number of ranks; the steps see those below the largest power of two only.
+/// An all_reduce over any number of ranks; the steps involve only those below the largest power of two.
 class Butterfly {
  public:
-  /// Of `pieces` equal chunks.
+  /// With `pieces` equal chunks.
   Butterfly(std::string name, std::uint32_t ranks, std::uint32_t pieces)
       : inner_(std::bit_floor(ranks)),
         pieces_(pieces),
@@ -73,7 +73,7 @@ class Butterfly {
                  equal_chunks(Collective::all_reduce, ranks, pieces)),
         is_sum_(inner_, std::vector<bool>(pieces, false)) {}
 
-  /// What ranks beyond the power of two have is added to what their counterparts have.
+  /// Ranks beyond the power of two add their data to that of their counterparts.
   void fold() {
     for (std::uint32_t rank = inner_; rank < builder_.ranks(); ++rank) {
       std::vector<PartialSum> parts;
@@ -84,7 +84,7 @@ class Butterfly {
     }
   }
 
-  /// Partners send each other all they have; both add, the lower rank's first.
+  /// Partners send each other all they have; both add, the lower rank's data first.
   void exchange_whole(std::span<const std::uint32_t> partner) {
     std::vector<Slot> landed;
     for (std::uint32_t rank = 0; rank < inner_; ++rank) {
@@ -99,7 +99,7 @@ class Butterfly {
     }
   }
 
-  /// Partners hold the same chunks; each sends the other those in the other's half of them, and keeps its own half.
+  /// Partners hold the same chunks; each sends the chunks of the other's half and keeps its own half.
   void exchange_halves(std::span<const std::uint32_t> partner, std::span<const std::uint32_t> position,
                        std::uint32_t half) {
     for (std::uint32_t rank = 0; rank < inner_; ++rank) {
@@ -125,7 +125,7 @@ class Butterfly {
     }
   }
 
-  /// Ranks beyond the power of two get the result.
+  /// Ranks beyond the power of two receive the result.
   Program unfold() {
     for (std::uint32_t rank = inner_; rank < builder_.ranks(); ++rank) {
       std::vector<Handover> parts;
@@ -139,7 +139,7 @@ class Butterfly {
   }
 
  private:
-  /// Where a rank's part of a chunk lies: its own input, or what it has summed.
+  /// Where a rank's part of a chunk is: its own input, or what it has summed.
   [[nodiscard]] Slot held(std::uint32_t rank, std::uint32_t chunk) const {
     return is_sum_[rank][chunk] ? builder_.output(rank, chunk) : builder_.input(rank, chunk);
   }

@@ -9,7 +9,7 @@ namespace {
 
 using TwoTrees = std::array<Tree, 2>;
 
-/// Positions 1..n of the drawing; the rank at a position is rank_at(position).
+/// Positions 1..n of the picture; the rank at a position is rank_at(position).
 template <typename RankAt>
 Tree in_order_tree(std::uint32_t ranks, RankAt rank_at) {
   Tree tree{.root = 0, .parent = std::vector<std::uint32_t>(ranks)};
@@ -17,7 +17,7 @@ Tree in_order_tree(std::uint32_t ranks, RankAt rank_at) {
     const std::uint32_t lowest = position & (~position + 1);
     const std::uint32_t below = position ^ lowest;
     const std::uint32_t above = below | (lowest << 1);
-    const std::uint32_t parent = above <= ranks ? above : below;  // 0: the highest power of two has nobody above it
+    const std::uint32_t parent = above <= ranks ? above : below;  // 0: the highest power of two has no parent
     const std::uint32_t rank = rank_at(position);
     tree.parent[rank] = parent == 0 ? rank : rank_at(parent);
     if (parent == 0) tree.root = rank;
@@ -25,7 +25,7 @@ Tree in_order_tree(std::uint32_t ranks, RankAt rank_at) {
   return tree;
 }
 
-/// Both trees over everybody but `root`, with `root` above both.
+/// Both trees over all ranks but `root`, with `root` above both.
 TwoTrees below_root(std::uint32_t ranks, std::uint32_t root) {
   TwoTrees result;
   if (ranks == 1) return double_binary_tree(1);
@@ -40,7 +40,7 @@ TwoTrees below_root(std::uint32_t ranks, std::uint32_t root) {
   return result;
 }
 
-/// Chunk 2b + t is the half of block b that goes over tree t, rooted at the block's owner (or as it stands).
+/// Chunk 2b + t is the half of block b that goes over tree t, rooted at the block's owner (or left as it is).
 std::vector<Flow> half_flows(const TwoTrees& trees, std::uint32_t blocks, bool root_at_owner) {
   std::vector<Flow> flows;
   for (std::uint32_t block = 0; block < blocks; ++block) {
@@ -52,7 +52,7 @@ std::vector<Flow> half_flows(const TwoTrees& trees, std::uint32_t blocks, bool r
   return flows;
 }
 
-/// `towards` holds both trees hung from rank `to`: the shorter way there, each tree in turn where they are as long.
+/// `towards` holds both trees rerooted at `to`. Returns the shorter path there, alternating between the trees on a tie.
 Route shorter_route(const TwoTrees& towards, std::uint32_t from, std::uint32_t to, std::uint32_t chunk) {
   const std::array<std::vector<std::uint32_t>, 2> ways{path_to_root(towards[0], from), path_to_root(towards[1], from)};
   const bool equal = ways[0].size() == ways[1].size();

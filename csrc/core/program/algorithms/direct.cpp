@@ -13,7 +13,7 @@
 namespace syntony {
 namespace {
 
-constexpr double kWhole = 1U << 24U;  // shares are so finely divided
+constexpr double kWhole = 1U << 24U;  // the resolution of shares
 
 std::vector<Held> inputs_of_all(const ProgramBuilder& builder, std::uint32_t chunk) {
   std::vector<Held> parts;
@@ -46,7 +46,7 @@ Program in_one_shot(std::string name, Collective collective, std::uint32_t ranks
   return builder.finish();
 }
 
-/// Every rank with a share owns one chunk, of that weight.
+/// Every rank with a share owns one chunk, whose weight is the share.
 Program in_two_shots(std::string name, const Shares& shares, Association association) {
   const auto ranks = static_cast<std::uint32_t>(shares.size());
   std::vector<std::uint32_t> owners;  // by chunk
@@ -85,7 +85,7 @@ Shares shares_for(std::span<const double> rates) {
   }
   std::vector<double> fastest(rates.begin(), rates.end());
   std::ranges::sort(fastest, std::greater<>{});
-  const double others = std::max(1.0, static_cast<double>(rates.size()) - 2);  // of two ranks, any shares do
+  const double others = std::max(1.0, static_cast<double>(rates.size()) - 2);  // with two ranks, any shares are right
   double sum = 0, time = 0;
   for (std::size_t sharing = 0; sharing < fastest.size() && fastest[sharing] > 0; ++sharing) {
     if (sharing > 0 && fastest[sharing] * time <= 1) break;

@@ -31,7 +31,7 @@ void check(const Boxes& boxes, std::uint32_t ranks) {
   }
 }
 
-/// Boxes, with the way back from a rank to its place.
+/// The boxes, and the place of each rank.
 class Machine {
  public:
   explicit Machine(const Boxes& boxes, std::uint32_t ranks) : boxes_(boxes), box_of_(ranks), place_of_(ranks) {
@@ -48,12 +48,13 @@ class Machine {
   [[nodiscard]] std::uint32_t at(std::size_t box, std::size_t place) const {
     return boxes_[box][place % boxes_[box].size()];
   }
-  /// The rank of `box` that stands for `rank` there: itself in its own box.
+  /// The rank of `box` that corresponds to `rank`; in its own box, the rank itself.
   [[nodiscard]] std::uint32_t counterpart(std::uint32_t rank, std::size_t box) const {
     return at(box, place_of_[rank]);
   }
 
-  /// `root` to one rank of each other box, each of them to its box. Without `leaders`, those are the counterparts.
+  /// From `root` to one rank of each other box, and from these to their boxes. Without `leaders`, they are the
+  /// counterparts.
   [[nodiscard]] Tree tree_from(std::uint32_t root, bool leaders) const {
     Tree tree{.root = root, .parent = std::vector<std::uint32_t>(ranks(), root)};
     for (std::size_t box = 0; box < boxes_.size(); ++box) {
@@ -72,7 +73,7 @@ class Machine {
 };
 
 /// An all_reduce in three phases: inside the boxes, between them, inside again. Part j of the data is owned by place j
-/// of every box, and cut into `cuts` chunks: chunk j * cuts + k.
+/// of every box and cut into `cuts` chunks: chunk j * cuts + k.
 class AllReduce {
  public:
   AllReduce(std::string name, const Machine& machine, std::uint32_t cuts)
@@ -82,7 +83,7 @@ class AllReduce {
         builder_(std::move(name), Collective::all_reduce, machine.ranks(), 0,
                  equal_chunks(Collective::all_reduce, machine.ranks(), chunks_)) {}
 
-  /// Inside every box: sum at the owner. A box of one has its sum already, in the input.
+  /// Inside every box: sum at the owner. A box of one already has its sum, in the input.
   void sum_inside() {
     std::vector<Sum> sums;
     for (std::uint32_t box = 0; box < boxes(); ++box) {
@@ -103,7 +104,7 @@ class AllReduce {
     sum_all(builder_, sums);
   }
 
-  /// Between the boxes: a ring of the owners per part. Chunk k of a part walks from box k+1 to box k, then round again.
+  /// Between the boxes: a ring of the owners per part. Chunk k of a part goes from box k+1 to box k, then round again.
   void ring_between() {
     for (std::uint32_t hop = 1; hop + 1 < 2 * boxes(); ++hop) {
       for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
@@ -121,7 +122,7 @@ class AllReduce {
     }
   }
 
-  /// Between the boxes: each owner sends its box's sum to all its counterparts, and all add alike.
+  /// Between the boxes: each owner sends its box's sum to all its counterparts, and all add in the same order.
   void direct_between() {
     std::vector<std::vector<std::vector<Slot>>> landed(boxes(), std::vector<std::vector<Slot>>(chunks_));
     for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
@@ -145,7 +146,7 @@ class AllReduce {
     }
   }
 
-  /// Inside every box: the owner hands the sum to the others.
+  /// Inside every box: the owner sends the sum to the others.
   Program hand_out() {
     std::vector<Move> moves;
     for (std::uint32_t box = 0; box < boxes(); ++box) {

@@ -10,16 +10,16 @@
 namespace syntony {
 namespace {
 
-/// Block (rank - ahead) mod n comes to `rank`, from the rank `distance` before it.
+/// Block (rank - ahead) mod n arrives at `rank` from the rank `distance` before it.
 struct Hop {
-  std::uint32_t ahead = 0;  // of the receiver, beyond the block's own rank
+  std::uint32_t ahead = 0;  // distance of the receiver from the block's own rank
   std::uint32_t distance = 0;
 };
 
-/// One block's tree, in the order in which a rank receives; alike for all ranks. Hops of one distance are one step.
+/// One block's tree, in the order in which a rank receives; the same for all ranks. Hops of one distance are one step.
 std::vector<std::vector<Hop>> steps(std::uint32_t ranks) {
   std::vector<std::vector<Hop>> found;
-  std::vector<std::uint32_t> held{0};  // by how much a rank is ahead of the blocks it holds
+  std::vector<std::uint32_t> held{0};  // distances of a rank from the owners of the blocks it holds
   for (std::uint32_t distance = std::bit_ceil(ranks) / 2; distance > 0; distance /= 2) {
     auto& step = found.emplace_back();
     const std::size_t known = held.size();
@@ -33,7 +33,7 @@ std::vector<std::vector<Hop>> steps(std::uint32_t ranks) {
   return found;
 }
 
-/// Of every rank and every block a scratch slot, in the order in which blocks come to the rank: slot[rank][ahead].
+/// A scratch slot per rank and block, in the order in which blocks arrive at the rank: slot[rank][ahead].
 std::vector<std::vector<Slot>> scratch_of_all(ProgramBuilder& builder, const std::vector<std::vector<Hop>>& steps) {
   const std::uint32_t ranks = builder.ranks();
   std::vector<std::vector<Slot>> slots(ranks, std::vector<Slot>(ranks));

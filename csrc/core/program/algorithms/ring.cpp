@@ -5,7 +5,7 @@
 namespace syntony {
 namespace {
 
-/// Chunk c walks from rank c+1 to rank c, the partial sum with it, and ends in the output of rank c.
+/// Chunk c goes from rank c+1 to rank c, accumulating the sum, and ends in the output of rank c.
 void reduce_around(ProgramBuilder& builder) {
   const std::uint32_t ranks = builder.ranks();
   std::vector<Slot> partial;
@@ -20,7 +20,7 @@ void reduce_around(ProgramBuilder& builder) {
   }
 }
 
-/// Chunk c walks from rank c, where it lies in `from`, to every output.
+/// Chunk c goes from rank c, where it is in `from`, to every output.
 void gather_around(ProgramBuilder& builder, Space from, std::uint16_t channel) {
   const std::uint32_t ranks = builder.ranks();
   for (std::uint32_t hop = 0; hop + 1 < ranks; ++hop) {
@@ -60,7 +60,7 @@ void reduce_along(ProgramBuilder& builder, std::uint32_t root) {
   if (ranks == 1) builder.copy(root, builder.output(root, 0), partial);
 }
 
-/// The shorter way round; where both are as long, even ranks go forward and odd ones backward.
+/// The shorter way round; on a tie, even ranks go forward and odd ones backward.
 std::vector<std::uint32_t> shorter_way(std::uint32_t ranks, std::uint32_t from, std::uint32_t to) {
   const std::uint32_t ahead = (to + ranks - from) % ranks;
   const bool forward = 2 * ahead < ranks || (2 * ahead == ranks && from % 2 == 0);
@@ -69,12 +69,12 @@ std::vector<std::uint32_t> shorter_way(std::uint32_t ranks, std::uint32_t from, 
   return path;
 }
 
-/// The longest routes go first, so that they are under way while links would otherwise idle.
+/// The longest routes go first, so that they are in flight while links would otherwise be idle.
 void relay_around(ProgramBuilder& builder, Collective collective, std::uint32_t root) {
   const std::uint32_t ranks = builder.ranks();
   std::vector<Route> routes;
   for (std::uint32_t shift = 0; shift < ranks; ++shift) {
-    // ranks/2, ranks/2 + 1, ranks/2 - 1, ..: the distance falls
+    // ranks/2, ranks/2 + 1, ranks/2 - 1, ..: decreasing distance
     const std::uint32_t ahead = shift % 2 == 0 ? ranks / 2 - shift / 2 : ranks / 2 + (shift + 1) / 2;
     for (std::uint32_t from = 0; from < ranks; ++from) {
       const std::uint32_t to = (from + ahead) % ranks;

@@ -13,7 +13,7 @@ bool follows(const PartialSum& next, const PartialSum& last) {
   return follows(next.from, last.from) && follows(next.to, last.to) && follows(next.operand, last.operand);
 }
 
-/// Calls send(first, count) for each run of `chunks`.
+/// Calls send(first, count) for each run of consecutive slots in `chunks`.
 template <typename Part, typename Send>
 void for_each_run(std::span<const Part> chunks, const Send& send) {
   for (std::size_t begin = 0; begin < chunks.size();) {

@@ -50,7 +50,7 @@ void sum_all(ProgramBuilder& builder, std::span<const Sum> sums, Association ass
     std::size_t sum = 0, part = 0;
   };
   std::vector<Message> messages;
-  std::vector<std::vector<Slot>> at_home;  // the parts of each sum, once they have arrived
+  std::vector<std::vector<Slot>> at_home;  // the parts of each sum, after arrival
   std::vector<bool> on_arrival;
   for (const Sum& sum : sums) {
     const auto is_local = [&](const Held& part) { return part.rank == sum.owner; };
@@ -85,7 +85,7 @@ void sum_all(ProgramBuilder& builder, std::span<const Sum> sums, Association ass
 }
 
 void relay_all(ProgramBuilder& builder, std::span<const Route> routes) {
-  std::vector<Slot> at;  // where each route's chunk lies now
+  std::vector<Slot> at;  // where each route's chunk is now
   std::size_t longest = 0;
   for (const Route& route : routes) {
     at.push_back(builder.input(route.path.front(), route.chunk));

@@ -8,7 +8,7 @@ namespace syntony {
 
 Tree rerooted(Tree tree, std::uint32_t root) {
   std::uint32_t below = root, here = root;
-  for (;;) {  // turn round every edge on the way up from the new root
+  for (;;) {  // reverse every edge on the path up from the new root
     const std::uint32_t above = tree.parent[here];
     tree.parent[here] = below;
     if (here == tree.root) break;
@@ -76,7 +76,7 @@ void flood_all(ProgramBuilder& builder, std::span<const Flow> flows, Space from)
 
 void sum_up_all(ProgramBuilder& builder, std::span<const Flow> flows) {
   std::vector<std::vector<std::vector<std::uint32_t>>> by_depth;
-  std::vector<std::vector<Slot>> partial(flows.size());  // per flow and rank: where the sum of its subtree lies
+  std::vector<std::vector<Slot>> partial(flows.size());  // per flow and rank: where the sum of its subtree is
   std::size_t deepest = 0;
   for (std::size_t i = 0; i < flows.size(); ++i) {
     by_depth.push_back(levels(flows[i].tree));
