@@ -1,4 +1,4 @@
-// Checks of columns that came from outside. All throw std::invalid_argument that names the column and the row.
+// Checks of columns passed in from outside. All throw std::invalid_argument naming the column and the row.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,7 @@ inline void check_numbers(const char* name, std::span<const std::int32_t> column
   }
 }
 
-/// `offset` cuts a column of `size` entries into pieces, each of `least` entries or more.
+/// `offset` cuts a column of `size` entries into pieces of at least `least` entries each.
 inline void check_offset(const char* name, std::span<const std::int64_t> offset, std::size_t size, std::int64_t least) {
   if (offset.empty() || offset.front() != 0) refuse(name, 0, "must be there and 0");
   for (std::size_t row = 1; row < offset.size(); ++row) {

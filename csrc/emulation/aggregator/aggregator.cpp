@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHeartbeat{50};      // how often deadlines and the caller are asked
+constexpr milliseconds kHeartbeat{50};      // interval of checks of deadlines and of the caller
 constexpr std::size_t kMostWaiting = 4096;  // connections
-constexpr int kBatches = 16;                // of packets, before connections are looked at
+constexpr int kBatches = 16;                // of packets, before connections are served
 
 void check(const AggregatorOptions& options) {
   const auto require = [](bool holds, const char* what, std::size_t value, const char* right) {
@@ -125,7 +125,7 @@ void Aggregator::run(const std::function<bool()>& keep_going) {
 
 void Aggregator::check_deadlines(Clock::time_point now) {
   for (Peer& peer : peers_) {
-    if (now >= peer.deadline) peer.closed = true;  // a stranger, or one that does not read its last words
+    if (now >= peer.deadline) peer.closed = true;  // a stranger, or one that does not read its last messages
   }
   for (auto at = jobs_.begin(); at != jobs_.end();) {
     Job& job = *at++;
@@ -143,7 +143,7 @@ void Aggregator::check_deadlines(Clock::time_point now) {
                                  " ranks did not come to the aggregator in time"
                            : "rank " + missing + " did not come to the aggregator in time");
     } else if (job.complete && job.parent == nullptr && !job.above.empty()) {
-      dial(job);  // the one above has not started yet
+      dial(job);  // the one above was not listening yet
     }
   }
 }
@@ -193,7 +193,7 @@ void Aggregator::reap() {
 
 // ---- coming in ------------------------------------------------------------------------------------------------------
 
-/// What a peer says after its end is not heard; closing before it hangs up would cost it the last words to it.
+/// What a peer says after its end is ignored; closing before it hangs up could lose the last messages to it.
 void Aggregator::drain(Peer& peer) {
   std::array<std::byte, 65536> unheard{};
   const ssize_t got = recv(peer.socket.get(), unheard.data(), unheard.size(), 0);
@@ -214,7 +214,7 @@ void Aggregator::read_from(Peer& peer) {
   }
 }
 
-/// Takes the first message off what has come; false when it is not whole yet.
+/// Removes the first message from the received bytes; false if it is not complete yet.
 bool Aggregator::take_message(Peer& peer) {
   const std::vector<std::byte>& in = peer.in;
   std::size_t whole = 0;
@@ -233,7 +233,7 @@ bool Aggregator::take_message(Peer& peer) {
     if (in.size() < sizeof(AggregationHello)) return false;
     const auto hello = read_as<AggregationHello>(in.data());
     if (hello.magic != kAggregationMagic || hello.zero != 0 || hello.above_length > kLongestWay) {
-      peer.closed = true;  // a stranger, who is owed no answer
+      peer.closed = true;  // a stranger gets no answer
       return false;
     }
     whole = sizeof(hello) + hello.above_length;
@@ -292,7 +292,7 @@ void Aggregator::write_to(Peer& peer) {
     const ssize_t gone = send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
     if (gone < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) peer.out.clear();  // what that means is told by reading from it
+      if (errno != EAGAIN && errno != EWOULDBLOCK) peer.out.clear();  // reading from it will report the reason
       break;
     }
     peer.out.erase(peer.out.begin(), peer.out.begin() + gone);

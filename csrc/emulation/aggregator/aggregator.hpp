@@ -1,22 +1,22 @@
-// Aggregator: a switch that adds, in software. Workers stream packets into its slots; when every worker's packet of a
-// slot has come, the sum goes back to all of them, and a worker answers it with its next packet:
+// Aggregator: a summing switch in software. Workers stream packets into its slots; when every worker's packet of a slot
+// has arrived, the sum goes back to all of them, and a worker answers it with its next packet:
 //
 //   worker 0 ── 7 ─ 6 ─ 5 ──▶ ┌ slot: 5 │ 5 │   ┐                   one that is not the root of its job sends its sums
 //   worker 1 ──── 6 ─ 5 ────▶ │ slot: 6 │ 6 │   │ ── 4 ──▶ all      to the one above it, as a worker would, and hands
 //   worker 2 ────────── 5 ──▶ └ slot: 7 │   │   ┘   workers         down what comes back
 //
 // The protocol is Sapio et al.'s (SwitchML, NSDI'21, section 3): packets may be lost anywhere, and workers, which alone
-// have clocks, ask for them. An aggregator answers with the sum if it knows it, else that it wants the part (again), or
-// that it waits for others'; it may ask the one above it, too. Sums are made in rank order of the children, so all
-// workers and all runs get the same bits. The way up is the job's, not the aggregator's: each Hello names who stands
-// above.
+// have timers, ask for them. An aggregator answers with the sum if it knows it, else that it wants the part (again), or
+// that it waits for others' parts; it may also ask the one above it. Sums are made in rank order of the children, so
+// all workers and all runs get the same bits. The path upwards belongs to the job, not to the aggregator: each Hello
+// names the aggregator above.
 //
-// Slots are a job's own, or shared by all jobs (slots.hpp): then an aggregator keeps no sums and promises nothing. What
-// finds its slot taken, or comes again, goes on to the one above, part by part, and the root, a server with slots for
-// each job, adds what the others could not, in the order in which they would have.
+// Slots belong to one job, or are shared by all jobs (slots.hpp): then an aggregator keeps no sums and guarantees
+// nothing. A packet that finds its slot taken, or comes again, goes on to the one above, part by part, and the root, a
+// server with slots for each job, adds what the others could not, in the order in which they would have.
 //
-// One thread, one epoll. A worker that dies, stalls, disagrees or talks nonsense ends its job: the others are told who,
-// up and down the tree.
+// One thread, one epoll. A worker that dies, stalls, disagrees or sends invalid messages ends its job: the others are
+// told which one it was, up and down the tree.
 #pragma once
 
 #include <chrono>
@@ -39,29 +39,29 @@
 namespace syntony {
 
 struct AggregatorOptions {
-  std::string listen = "127.0.0.1:0";          // port 0: one that is free
-  std::size_t slots = 256;                     // of all tenants together
-  std::size_t slot_bytes = kPacketBytes;       // a multiple of 8
-  std::size_t tenants = 1;                     // jobs at once, of those whose workers have all come
-  bool on_arrival = false;                     // parts are added as they come, not in rank order
-  bool shared = false;                         // slots are whose packet comes first; else each tenant has its part
+  std::string listen = "127.0.0.1:0";     // port 0: any free port
+  std::size_t slots = 256;                // of all tenants together
+  std::size_t slot_bytes = kPacketBytes;  // a multiple of 8
+  std::size_t tenants = 1;                // concurrent jobs, counted once all their workers have joined
+  bool on_arrival = false;                // parts are added on arrival, not in rank order
+  bool shared = false;  // slots belong to the first packet to arrive; otherwise each tenant has its part
   std::vector<NumberFormat> formats{};         // NOLINT(readability-redundant-member-init); empty: all
-  std::size_t memory = std::size_t{1} << 30U;  // most bytes that the slots of a job may take
+  std::size_t memory = std::size_t{1} << 30U;  // maximum bytes for the slots of a job
   std::string secret{};  // NOLINT(readability-redundant-member-init); workers must know it; empty: on loopback only
 };
 
 class Aggregator {
  public:
-  /// Listens. Throws Error(invalid) for options that cannot be, Error(system) when the address cannot be used.
+  /// Starts listening. Throws Error(invalid) for impossible options, Error(system) if the address cannot be used.
   explicit Aggregator(AggregatorOptions options);
   ~Aggregator();
   Aggregator(const Aggregator&) = delete;
   Aggregator& operator=(const Aggregator&) = delete;
 
-  /// Where workers connect, with the port that was given.
+  /// Where workers connect, with the port that was assigned.
   [[nodiscard]] TcpAddress address() const { return TcpAddress::local(listener_.get()); }
 
-  /// Serves until `keep_going`, asked several times per second, says no.
+  /// Serves until `keep_going`, which is asked several times per second, returns false.
   void run(const std::function<bool()>& keep_going);
 
  private:
@@ -71,47 +71,47 @@ class Aggregator {
   /// One end of a connection: to a worker, to an aggregator below (both are children), or to the one above.
   struct Peer {
     UniqueFd socket;
-    Token nonce{};  // of its Challenge, or of the one above's
+    Token nonce{};  // of its own Challenge, or of the one sent from above
     std::uint64_t token = 0;
-    std::string name;  // for people
+    std::string name;  // for messages
     Job* job = nullptr;
     bool above = false;
-    bool connected = true;  // the one above is dialed until it answers
+    bool connected = true;  // false while the one above is being dialed
     bool challenged = false;
-    std::uint32_t rank = 0;     // of a child: the least below it
-    std::uint32_t members = 1;  // and how many
-    TcpAddress place;           // where it takes packets
+    std::uint32_t rank = 0;     // of a child: the lowest rank below it
+    std::uint32_t members = 1;  // and how many there are
+    TcpAddress place;           // where it receives packets
 
     std::vector<std::byte> in;
     std::vector<std::byte> out;
-    std::optional<std::uint32_t> watched;  // epoll events; none: not known to epoll yet
-    bool closing = false;                  // no longer listened to; closed when its last words are out and it hangs up
+    std::optional<std::uint32_t> watched;  // epoll events; none: not registered with epoll yet
+    bool closing = false;  // no longer read from; closed once its last messages are sent and it hangs up
     bool closed = false;
     Clock::time_point deadline = Clock::time_point::max();  // for its Hello, or for its end
   };
 
-  /// Children that add together.
+  /// A job: children whose parts are added together.
   struct Job {
     Token token{};
     std::uint32_t ranks = 1;
-    std::uint32_t under = 1;             // of them, below this aggregator
-    std::string above;                   // the way up
-    std::vector<Peer*> children;         // by rank, once all have come; null: left
+    std::uint32_t under = 1;             // ranks below this aggregator
+    std::string above;                   // address of the one above
+    std::vector<Peer*> children;         // by rank, once all have joined; null: left
     std::vector<std::uint32_t> least;    // their ranks
-    std::vector<std::int32_t> child_of;  // by rank of a part; -1: nobody's
+    std::vector<std::int32_t> child_of;  // by rank of a part; -1: none
     std::uint32_t joined = 0;            // ranks
-    bool complete = false;               // all have come
+    bool complete = false;               // all have joined
     Peer* parent = nullptr;
     std::size_t window = 1;
     std::size_t slot_bytes = 0;
     std::size_t capacity = 0;                               // bytes of the largest part; 0: before the welcome
     Slots slots;                                            // its own
-    Clock::time_point deadline = Clock::time_point::max();  // for all to come
+    Clock::time_point deadline = Clock::time_point::max();  // for all to join
     std::uint32_t timeout_ms = 0;
   };
 
-  static constexpr std::chrono::milliseconds kQuiet{5};  // the one above is asked again for a sum at most this often
-  static constexpr std::chrono::seconds kPatience{5};    // for a Hello, and for the last words to be read
+  static constexpr std::chrono::milliseconds kQuiet{5};  // minimum interval between requests for a sum to the one above
+  static constexpr std::chrono::seconds kPatience{5};    // for a Hello, and for the last messages to be read
 
   // ---- connections (aggregator.cpp)
   void accept_all();

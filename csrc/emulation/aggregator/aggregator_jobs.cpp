@@ -1,4 +1,4 @@
-// Jobs of an aggregator: who may join, what becomes of a packet, and how a job ends.
+// Jobs of an aggregator: who may join, how packets are handled, and how a job ends.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using Kind = AggregationFrame::Kind;
 
-constexpr std::size_t kWidest = 65536;  // window of those that hold no sums
+constexpr std::size_t kWidest = 65536;  // window of aggregators that hold no sums
 
 std::string rank_named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
@@ -73,7 +73,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
           "the aggregator shares its slots, and so needs a server above it: SYNTONY_AGGREGATOR goes on to one");
     }
     const std::size_t slots = options_.shared ? options_.slots : options_.slots / options_.tenants;
-    const std::size_t kept = options_.on_arrival ? 2 : hello.under + 1;  // parts, and their sum
+    const std::size_t kept = options_.on_arrival ? 2 : hello.under + 1;  // the parts and their sum
     if (slots * capacity_ * kept > options_.memory) {
       return refuse(
           peer, Error::Kind::aborted, kNobody,
@@ -104,7 +104,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
     return refuse(peer, Error::Kind::mismatch, hello.rank, "the ranks disagree about their ways to the aggregators");
   }
   job->children.push_back(&peer);
-  job->child_of[hello.rank] = 0;  // somebody: who, is known when all have come
+  job->child_of[hello.rank] = 0;  // a placeholder; known when all have joined
   job->window = std::min<std::size_t>(job->window, hello.window);
   job->slot_bytes = std::min<std::size_t>(job->slot_bytes, hello.slot_bytes);
   peer.job = &*job;
@@ -117,7 +117,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
   if (job->joined == job->under) completed(*job);
 }
 
-/// Jobs whose workers have all come: until then a job holds nothing that another one could need.
+/// Jobs whose workers have all joined: until then a job holds nothing that another one could need.
 std::size_t Aggregator::tenants() const {
   return static_cast<std::size_t>(std::ranges::count_if(jobs_, &Job::complete));
 }
@@ -142,7 +142,7 @@ void Aggregator::dial(Job& job) {
     const AggregationWay way(job.above);
     UniqueFd socket = open_tcp_socket(way.address.family());
     const bool at_once = ::connect(socket.get(), way.address.get(), way.address.length()) == 0;
-    if (!at_once && errno != EINPROGRESS) return;  // again at the next heartbeat
+    if (!at_once && errno != EINPROGRESS) return;  // retried at the next heartbeat
     Peer& parent = peers_.emplace_back();
     parent.socket = std::move(socket);
     parent.token = job.token[0];
@@ -223,7 +223,7 @@ void Aggregator::nonsense(Peer& peer) {
 
 void Aggregator::take_packet(const AggregationPacket& head, const std::byte* payload) {
   const auto job = std::ranges::find_if(jobs_, [&head](const Job& one) { return one.token[1] == head.token; });
-  if (job == jobs_.end() || job->capacity == 0) return;  // before the welcome it is nobody's turn
+  if (job == jobs_.end() || job->capacity == 0) return;  // packets before the welcome are ignored
   if (head.length > job->capacity || head.count * wire_bytes(static_cast<NumberFormat>(head.format)) > head.length) {
     return;
   }
@@ -267,7 +267,7 @@ void Aggregator::take_part(Job& job, std::size_t child, const AggregationPacket&
   hand_down(job, *slot);
 }
 
-/// Whether a packet may begin here; else its job has ended.
+/// True if a packet may be processed here; otherwise its job has ended.
 bool Aggregator::acceptable(Job& job, const AggregationPacket& head) {
   const auto format = static_cast<NumberFormat>(head.format);
   if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
@@ -297,7 +297,7 @@ void Aggregator::disagree(Job& job, const AggregationPacket& head, const Slot& s
            " brings " + brought(head) + ", " + rank_named(rank) + " " + brought(slot.first));
 }
 
-/// A child has no sum of a packet. Where slots are shared, its part is always wanted: it may have to go another way.
+/// A child lacks the sum of a packet. With shared slots, its part is always requested: it may have to go another way.
 void Aggregator::take_question(Job& job, std::size_t child, const AggregationPacket& head) {
   Slot* slot = job.slots.find(head.sequence);
   if (slot != nullptr && !slot->seen[child]) slot = nullptr;
@@ -305,7 +305,7 @@ void Aggregator::take_question(Job& job, std::size_t child, const AggregationPac
   answer(job, child, head, slot);
 }
 
-/// What the one above says of a sum that was handed up: the sum of all, or that it has not arrived.
+/// The reply from above about a sum that was sent up: the total sum, or that it has not arrived.
 void Aggregator::take_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
   Slot* const slot = job.slots.find(head.sequence);
   if (job.parent == nullptr || slot == nullptr || slot->state != Slot::State::summed) return;
@@ -319,7 +319,7 @@ void Aggregator::take_sum(Job& job, const AggregationPacket& head, const std::by
   hand_down(job, *slot);
 }
 
-/// A sum to all children.
+/// Sends a sum to all children.
 void Aggregator::hand_down(Job& job, const Slot& slot) {
   down_.clear();
   for (std::size_t child = 0; child < job.children.size(); ++child) {
@@ -332,8 +332,8 @@ void Aggregator::hand_down(Job& job, const Slot& slot) {
   datagrams_.send(down_);
 }
 
-/// To the child that asks, has brought its part again, or has passed it on: the sum, or that it is not known yet, or
-/// (without a slot that has it) that its part is wanted.
+/// Replies to a child that asks, has sent its part again, or has passed it on: with the sum, or that it is not known
+/// yet, or (if no slot has it) that its part is wanted.
 void Aggregator::answer(Job& job, std::size_t child, const AggregationPacket& question, const Slot* slot) {
   if (job.children[child] == nullptr) return;
   Datagrams::Message message{question, nullptr, &job.children[child]->place};
@@ -373,7 +373,7 @@ void Aggregator::hand_up(Job& job, Slot& slot) {
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
-/// A rank's time is over: who has not brought its part?
+/// A rank's time is over: find who has not sent its part.
 void Aggregator::late(Job& job, std::uint64_t sequence) {
   if (job.capacity == 0) return;
   if (options_.shared) {
@@ -381,7 +381,7 @@ void Aggregator::late(Job& job, std::uint64_t sequence) {
     return post(*job.parent, Kind::late, &sequence, sizeof(sequence));
   }
   const Slot* const slot = job.slots.find(sequence);
-  if (slot == nullptr || slot->state == Slot::State::known) return;  // it will say itself that it has waited too long
+  if (slot == nullptr || slot->state == Slot::State::known) return;  // it will report its own timeout
   if (slot->state == Slot::State::summed) return post(*job.parent, Kind::late, &sequence, sizeof(sequence));
   std::string missing;
   std::uint32_t first = kNobody;

@@ -1,4 +1,4 @@
-// Sums of an aggregator whose slots are shared: what finds no slot is passed on to the server above, and what comes
+// Sums of an aggregator with shared slots: parts that find no slot are passed on to the server above, and replies come
 // back.
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 namespace syntony {
 namespace {
 
-constexpr std::chrono::milliseconds kStale{1000};  // a slot that is older is given to the next one that comes
+constexpr std::chrono::milliseconds kStale{1000};  // an older slot is given to the next packet that arrives
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void Aggregator::share_part(Job& job, std::size_t child, const AggregationPacket
   const bool helps = ours != nullptr && (ours->state == Slot::State::summed ||
                                          (ours->state == Slot::State::filling && !ours->seen[child]));
   if (head.depth > 0 || (again && !helps)) {
-    // Others' parts of it are passed on, too: whoever it is that is missing may have been passed on before.
+    // Others' parts of it are passed on, too: the missing one may have been passed on before.
     if (ours != nullptr) give_up(*ours);
     return pass_up(job, child, head, payload);
   }
@@ -48,8 +48,8 @@ void Aggregator::share_part(Job& job, std::size_t child, const AggregationPacket
   }
 }
 
-/// A sum, or that there is none yet, from above: to the child whose part was passed on, or to all, and the slot is
-/// free.
+/// A reply from above, with a sum or without: sent to the child whose part was passed on, or to all, which frees the
+/// slot.
 void Aggregator::share_sum(Job& job, const AggregationPacket& head, const std::byte* payload) {
   down_.clear();
   if (head.depth > 0) {
@@ -75,7 +75,7 @@ void Aggregator::share_sum(Job& job, const AggregationPacket& head, const std::b
   datagrams_.send(down_);
 }
 
-/// To the one above, which will know from the path whose part it is.
+/// Sends a part to the one above, which learns from the path whose part it is.
 void Aggregator::pass_up(Job& job, std::size_t child, AggregationPacket head, const std::byte* payload) {
   if (head.depth == kDeepestPath) {
     return fail(job, Error::Kind::invalid, kNobody,
@@ -90,7 +90,7 @@ void Aggregator::pass_up(Job& job, std::size_t child, AggregationPacket head, co
   datagrams_.send({&message, 1});
 }
 
-/// Its parts are passed on, as the packet of that slot cannot be added here.
+/// Passes its parts on, because the packet of that slot cannot be added here.
 void Aggregator::give_up(Slot& slot) {
   const auto job = std::ranges::find_if(jobs_, [&slot](const Job& one) { return one.token[1] == slot.first.token; });
   const bool filling = slot.state == Slot::State::filling;

@@ -83,7 +83,7 @@ std::uint32_t Slot::waited(std::size_t child, bool is_root) const {
   return microseconds_of(sent_up - came[child]) + waited_above;
 }
 
-/// Whether it is new.
+/// True if it is new.
 bool Slot::keep(std::size_t child, const AggregationPacket& head, const std::byte* payload) {
   const std::vector<AggregationPlace> path(head.path.begin(), head.path.begin() + head.depth);
   const auto here = [&](const Passed& one) { return one.child == child && one.path == path; };
@@ -92,8 +92,8 @@ bool Slot::keep(std::size_t child, const AggregationPacket& head, const std::byt
   return true;
 }
 
-/// The part of the child, or of what stands at `path` below it: as it came, or added up from those below as the one
-/// that has passed them on would have added them. None: some are missing.
+/// The part of the child, or of the aggregator or worker at `path` below it: as received, or added up from those below
+/// in the way in which the one that passed them on would have added them. Empty if some are missing.
 std::optional<std::vector<std::byte>> Slot::made_of(std::size_t child,
                                                     const std::vector<AggregationPlace>& path) const {
   std::size_t children = 0;

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLargestPacket = 65536;
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::uint64_t kTimer = kStop - 1;
-/// Packets read from one device before the others have their turn.
+/// Packets read from one device before the others get their turn.
 constexpr int kBatch = 32;
 
 Error failed(std::string_view what) { return Error(Error::Kind::system, system_sentence(what)); }
@@ -36,7 +36,7 @@ struct Packet {
   std::vector<std::byte> bytes;
 };
 
-/// One direction of one wire. Its delay is constant, so what came first is due first.
+/// One direction of one wire. Its delay is constant, so packets become due in order of arrival.
 struct Lane {
   int from = -1;
   int to = -1;
@@ -82,7 +82,7 @@ class Line {
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) throw failed("cannot watch a wire");
   }
 
-  /// Waits for packets or for one to become due. False when it is time to stop.
+  /// Waits for packets or until one is due. False when it should stop.
   bool serve_events() {
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
@@ -104,7 +104,7 @@ class Line {
   void take(Lane& lane) {
     for (int i = 0; i < kBatch; ++i) {
       const ssize_t n = read(lane.from, room_.data(), room_.size());
-      if (n <= 0) return;  // empty; or the device is down, and then nothing comes
+      if (n <= 0) return;  // nothing to read, or the device is down and nothing will come
       if (lane.lost.p() > 0 && lane.lost(lane.chance)) {
         ++figures_.dropped;
         continue;
@@ -113,7 +113,7 @@ class Line {
     }
   }
 
-  /// Writes what is due; returns when the next packet is.
+  /// Writes what is due; returns when the next packet is due.
   Clock::time_point write_due() {
     Clock::time_point next = Clock::time_point::max();
     for (Lane& lane : lanes_) {

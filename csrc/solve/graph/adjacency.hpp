@@ -1,4 +1,4 @@
-// The arcs of a directed multigraph, grouped by the node they leave: what every search walks over.
+// The arcs of a directed multigraph, grouped by the node they leave: the structure that every search traverses.
 //
 //      arc     0      1      2              first      0    2    3   3
 //              a->b   b->c   a->c           position   0    1    2
@@ -16,13 +16,13 @@ namespace syntony {
 
 using Node = std::uint32_t;
 
-/// Where the arcs of each node lie: `first[u] .. first[u + 1]` are the positions of u's, `arc[position]` is which.
+/// The positions of u's arcs are `first[u] .. first[u + 1]`; `arc[position]` is the arc there.
 struct Adjacency {
   std::vector<std::uint32_t> first;
   std::vector<std::uint32_t> arc;
 };
 
-/// Groups arcs by `tails`, keeping their order. Throws std::invalid_argument naming an arc that ends at no node.
+/// Groups arcs by `tails`, keeping their order. Throws std::invalid_argument naming an arc that does not end at a node.
 inline Adjacency group_by_tail(std::uint32_t nodes, std::span<const std::int32_t> tails,
                                std::span<const std::int32_t> heads) {
   if (tails.size() != heads.size()) {

@@ -19,10 +19,10 @@ constexpr double kFar = std::numeric_limits<double>::infinity();
 constexpr Number kNone = ~Number{0};
 
 constexpr double kFirstSteepness = 8, kMostSteepness = 4000;
-constexpr double kSteeper = 1.5;   ///< per round that gained little
-constexpr double kGain = 1e-3;     ///< a round that brings the time down by less gained little
-constexpr int kVainRounds = 8;     ///< so many of them at full steepness, and the search ends
-constexpr double kCheaper = 1e-9;  ///< a path that is cheaper by less is as good
+constexpr double kSteeper = 1.5;   ///< per round with little gain
+constexpr double kGain = 1e-3;     ///< a round that reduces the time by less has gained little
+constexpr int kVainRounds = 8;     ///< rounds with little gain at full steepness after which the search ends
+constexpr double kCheaper = 1e-9;  ///< a path that is cheaper by less counts as equal
 
 class Search {
  public:
@@ -102,7 +102,7 @@ class Search {
     return most;
   }
 
-  /// Calls `each(first, last)` for the demands of one source after another.
+  /// Calls `each(first, last)` for the demands of each source in turn.
   template <class Each>
   void by_source(Each each) {
     for (std::size_t first = 0; first < path_.size();) {
@@ -114,7 +114,8 @@ class Search {
     }
   }
 
-  /// What the prices prove now, if it is more than before: what all demands pay, over what all links can earn.
+  /// Computes the bound that the prices prove now and keeps it if it is better: what all demands pay over what all
+  /// links can earn.
   void prove(BalancedPaths& best) {
     double paid = 0, earned = 0;
     by_source([&](std::size_t first, std::size_t last) {
@@ -135,7 +136,7 @@ class Search {
     });
   }
 
-  /// Compares at the prices of the moment, without the demand itself: others of its source have moved just now.
+  /// Compares at current prices, without the demand itself: others of its source have moved just now.
   void reroute(std::size_t demand) {
     std::vector<Number>& path = path_[demand];
     if (distance_[target(demand)] == kFar) {
@@ -194,7 +195,7 @@ class Search {
   std::vector<std::vector<Number>> path_;  ///< by demand
   double time_ = 0, steepness_ = 0;
 
-  // Of one search; kept so that a search allocates nothing.
+  // State of one search; kept so that a search allocates nothing.
   std::vector<double> distance_;
   std::vector<Number> last_, other_;
   std::priority_queue<std::pair<double, Number>, std::vector<std::pair<double, Number>>, std::greater<>> heap_;

@@ -17,7 +17,7 @@ std::int64_t added(std::int64_t one, std::int64_t other) {
   return one + other;
 }
 
-/// The matrix with what rows and columns lack to the largest sum, from the first row and column on.
+/// The matrix with the amounts that rows and columns lack to the largest sum, added from the first row and column on.
 std::vector<std::int64_t> padded(std::size_t n, std::span<const std::int64_t> matrix) {
   std::vector<std::int64_t> row(n, 0), column(n, 0);
   for (std::size_t r = 0; r < n; ++r) {
@@ -47,13 +47,13 @@ std::vector<std::int64_t> padded(std::size_t n, std::span<const std::int64_t> ma
   return full;
 }
 
-/// A perfect matching of rows and columns over the entries that reach a threshold, repaired as entries shrink.
+/// A perfect matching of rows and columns over entries that reach a threshold, repaired as entries shrink.
 class Matching {
  public:
   Matching(std::size_t n, const std::vector<std::int64_t>& entries)
       : n_(n), words_((n + 63) / 64), entries_(entries), wide_(n * words_), to_(n, kNobody), from_(n, kNobody) {}
 
-  /// Matches over entries from `threshold` on, and forgets pairs below it.
+  /// Admits entries from `threshold` on to the matching.
   void admit(std::int64_t threshold) {
     threshold_ = threshold;
     std::ranges::fill(wide_, 0);
@@ -64,7 +64,7 @@ class Matching {
     }
   }
 
-  /// Forgets row r's pair where its entry fell below the threshold.
+  /// Forgets the pair of row r if its entry fell below the threshold.
   void review(std::size_t r) {
     const auto c = static_cast<std::size_t>(to_[r]);
     if (entries_[r * n_ + c] >= threshold_) return;
@@ -72,7 +72,7 @@ class Matching {
     to_[r] = from_[c] = kNobody;
   }
 
-  /// Whether every row has its column now.
+  /// True if every row has its column now.
   bool complete() {
     for (std::size_t r = 0; r < n_; ++r) {
       if (to_[r] != kNobody) continue;
@@ -112,8 +112,8 @@ class Matching {
   std::size_t n_, words_;
   const std::vector<std::int64_t>& entries_;
   std::int64_t threshold_ = 0;
-  std::vector<std::uint64_t> wide_;    // per row, a bit for every column whose entry reaches the threshold
-  std::vector<std::uint64_t> unseen_;  // columns that the search has not come to
+  std::vector<std::uint64_t> wide_;    // per row, one bit per column whose entry reaches the threshold
+  std::vector<std::uint64_t> unseen_;  // columns not yet visited by the search
   std::vector<std::int32_t> to_, from_;
 };
 
@@ -133,7 +133,7 @@ Permutations birkhoff(std::size_t n, std::span<const std::int64_t> matrix) {
   auto threshold = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rest)));
   matching.admit(threshold);
   while (rest > 0) {
-    while (!matching.complete()) matching.admit(threshold /= 2);  // at 1 there is one: equal sums (Hall)
+    while (!matching.complete()) matching.admit(threshold /= 2);  // at threshold 1 one exists: equal sums (Hall)
     std::int64_t length = std::numeric_limits<std::int64_t>::max();
     for (std::size_t r = 0; r < n; ++r)
       length = std::min(length, left[r * n + static_cast<std::size_t>(matching.to()[r])]);

@@ -9,7 +9,7 @@ namespace syntony {
 namespace {
 
 constexpr double kRounding = 1e-9;
-/// Of the steps that are left to a channel, the next one may use one part less: what remains is for other beginnings.
+/// Each attempt may use one part of the steps that are left to a channel; the rest is for other starting points.
 constexpr std::uint64_t kParts = 4;
 
 class Search {
@@ -29,7 +29,7 @@ class Search {
   }
 
  private:
-  /// What a hop offers: whether its links can carry it, how full the fullest becomes, and all of them.
+  /// A hop as a candidate: whether its links can carry it, how full the fullest becomes, and their total load.
   struct Offer {
     double fullest = 0;
     double total = 0;
@@ -67,7 +67,7 @@ class Search {
       room_[static_cast<std::size_t>(problem_.link[i])] -= times * problem_.cost[i];
   }
 
-  /// The next channel, by every network device and first GPU.
+  /// The next channel, starting from every network device and first GPU.
   void begin() {
     if (chosen_.size() > best_.size()) best_ = chosen_;
     if (over()) return;
@@ -75,7 +75,7 @@ class Search {
     const std::uint64_t before = limit_;
     limit_ += (steps_ - std::min(steps_, limit_)) / kParts;
     if (problem_.nets == 0) {
-      // Where a closed channel begins makes no difference.
+      // It makes no difference where a closed channel starts.
       for (std::uint32_t first = 0; first < (problem_.closed ? 1 : problem_.gpus) && !given_up(); first++) {
         const std::uint32_t gpu = (first + turn_) % problem_.gpus;
         start(-1, gpu);
@@ -150,7 +150,7 @@ class Search {
     if (back) take(last, end, -1);
   }
 
-  /// The last channel once more, if the links carry it.
+  /// Repeats the last channel if the links can carry it.
   void again() {
     const std::vector<std::int32_t> same(chosen_.end() - static_cast<std::ptrdiff_t>(row()), chosen_.end());
     std::vector<std::tuple<std::uint32_t, std::uint32_t>> hops;

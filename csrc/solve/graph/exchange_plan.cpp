@@ -18,15 +18,15 @@ struct Part {
   std::int64_t offset, bytes;
 };
 
-/// Deals a box's bytes for another box to its NICs, to each as many (one more for some). A rank keeps what it can on
-/// its own, first what the rank opposite wants; the rest fills up the others.
+/// Deals a box's bytes for another box to its NICs, equally (one more for some). A rank keeps as much as possible on
+/// its own NIC, first what the opposite rank wants; the rest fills up the other NICs.
 class Dealer {
  public:
   Dealer(std::size_t ranks, std::span<const std::int64_t> matrix, std::size_t width,
          std::vector<std::vector<Part>>& nics)
       : ranks_(ranks), matrix_(matrix), width_(width), nics_(nics), room_(ranks) {}
 
-  /// Deals the blocks of `source` for `target` (first ranks of boxes); returns their bytes.
+  /// Deals the blocks from `source` to `target` (first ranks of boxes); returns their bytes.
   std::int64_t deal(std::size_t source, std::size_t target, std::size_t turn) {
     std::int64_t total = 0;
     for (std::size_t from = 0; from < ranks_; ++from) {
@@ -35,7 +35,7 @@ class Dealer {
     const auto count = static_cast<std::int64_t>(ranks_);
     for (std::size_t nic = 0; nic < ranks_; ++nic) {
       nics_[nic].clear();
-      // The odd bytes go to other NICs for every pair of boxes.
+      // The remaining bytes go to different NICs for every pair of boxes.
       room_[nic] = total / count + (static_cast<std::int64_t>((nic + turn) % ranks_) < total % count ? 1 : 0);
     }
     excess_.clear();
@@ -64,7 +64,7 @@ class Dealer {
     if (part.bytes > 0) excess_.push_back(part);
   }
 
-  /// Puts as much of the part on the NIC as fits, and takes it off the part.
+  /// Puts as much of the part on the NIC as fits, and removes it from the part.
   void put(std::size_t nic, Part& part) {
     const std::int64_t fits = std::min(room_[nic], part.bytes);
     nics_[nic].push_back({part.from, part.to, part.offset, fits});
@@ -81,8 +81,8 @@ class Dealer {
   std::vector<Part> excess_;
 };
 
-/// The same permutations, none longer than 1 / kLeastStages of all, with the longest in the middle: what comes before
-/// the first stage, and after the last, is then short, and the rest of it happens meanwhile.
+/// The same permutations, none longer than 1 / kLeastStages of the total, with the longest in the middle: the local
+/// transfers before the first stage and after the last are then short, and the rest of them overlaps with the stages.
 Permutations in_short_stages(const Permutations& found, std::size_t n) {
   const std::int64_t total = std::accumulate(found.length.begin(), found.length.end(), std::int64_t{0});
   const std::int64_t most = std::max<std::int64_t>(1, total / kLeastStages);
@@ -103,7 +103,7 @@ Permutations in_short_stages(const Permutations& found, std::size_t n) {
   return cut;
 }
 
-/// When a pair of boxes talks, and until how many of its bytes.
+/// A stage in which a pair of boxes talks, and up to which of its bytes.
 struct Turn {
   std::int32_t stage;
   std::int64_t end;
@@ -160,13 +160,13 @@ class Planner {
   }
 
  private:
-  /// Gives a NIC's parts to the turns of its pair of boxes: to each the share of its bytes.
+  /// Distributes a NIC's parts over the turns of its pair of boxes: each gets its share of the bytes.
   void spread(std::size_t source, std::size_t target, std::size_t nic, const std::vector<Turn>& turns,
               std::int64_t total) {
     std::int64_t mine = 0, done = 0;
     for (const Part& part : nics_[nic]) mine += part.bytes;
     auto turn = turns.begin();
-    const auto share = [&] {  // how many of this NIC's bytes have gone when the turn ends
+    const auto share = [&] {  // bytes of this NIC that have been sent when the turn ends
       return static_cast<std::int64_t>(static_cast<__int128>(mine) * turn->end / total);
     };
     std::int64_t until = share();

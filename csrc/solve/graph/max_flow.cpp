@@ -116,7 +116,7 @@ FlowNetwork::Amount FlowNetwork::augment(Node source, Node sink, Amount limit) {
   return sent;
 }
 
-/// Labels nodes with their distance to the sink, as far out as the source; false where the source cannot reach it.
+/// Labels nodes with their distance to the sink, out to the source; false if the source cannot reach it.
 bool FlowNetwork::label(Node source, Node sink) {
   std::ranges::fill(label_, kUnlabelled);
   queue_.assign(1, sink);
@@ -134,7 +134,7 @@ bool FlowNetwork::label(Node source, Node sink) {
   return false;
 }
 
-/// Sends flow along falling labels, depth first, until none is left that way or `limit` is reached.
+/// Sends flow along decreasing labels, depth first, until no such path is left or `limit` is reached.
 FlowNetwork::Amount FlowNetwork::blocking_flow(Node source, Node sink, Amount limit) {
   cursor_.assign(first_.begin(), first_.end() - 1);
   path_.clear();

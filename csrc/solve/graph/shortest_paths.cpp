@@ -41,7 +41,7 @@ std::span<const double> ShortestPaths::from(Node source) {
     auto nearest = buckets_.extract(buckets_.begin());
     const double here = nearest.key();
     bucket.swap(nearest.mapped());
-    for (std::size_t next = 0; next < bucket.size(); ++next) {  // grows: arcs of length zero
+    for (std::size_t next = 0; next < bucket.size(); ++next) {  // the bucket grows: arcs of length zero
       const Node node = bucket[next];
       if (distance_[node] < here) continue;
       for (std::uint32_t place = first_[node]; place < first_[node + 1]; ++place) {

@@ -1,9 +1,9 @@
 // Distances in a directed graph whose arcs have lengths, after Dijkstra (1959).
 //
 // Networks have few kinds of wires, so few distances occur, and many nodes share each: the queue holds one bucket per
-// distance, and thousands of nodes cost a handful of tree operations. Zero lengths are welcome (switches take no step).
+// distance, and thousands of nodes cost a handful of tree operations. Zero lengths are allowed (switches take no step).
 //
-// Lengths are doubles. Whole numbers come out exact as long as every distance stays below 2^53.
+// Lengths are doubles. Integers are exact as long as every distance stays below 2^53.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@
 
 namespace syntony {
 
-/// A graph that answers how far its nodes are from one of them.
+/// A graph that computes distances from one node to all others.
 class ShortestPaths {
  public:
   static constexpr double kUnreachable = std::numeric_limits<double>::infinity();
 
-  /// Arc i leads from tails[i] to heads[i]. Throws std::invalid_argument for an arc that ends at no node or whose
-  /// length is negative or no number.
+  /// Arc i leads from tails[i] to heads[i]. Throws std::invalid_argument for an arc that does not end at a node or
+  /// whose length is negative or not a number.
   ShortestPaths(std::uint32_t nodes, std::span<const std::int32_t> tails, std::span<const std::int32_t> heads,
                 std::span<const double> lengths);
 
   [[nodiscard]] std::uint32_t nodes() const { return static_cast<std::uint32_t>(first_.size() - 1); }
 
-  /// Per node the length of a shortest path from `source`; kUnreachable where there is none. The numbers stay until
-  /// the next call.
+  /// For each node, the length of a shortest path from `source`; kUnreachable if there is none. Valid until the next
+  /// call.
   std::span<const double> from(Node source);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Who waits for a flow: the waits of every flow, the other way round.
+/// Who waits for a flow: the waits of all flows, inverted.
 class Waiting {
  public:
   Waiting(std::span<const std::int64_t> offset, std::span<const std::int32_t> awaited)
@@ -101,7 +101,7 @@ class Run {
   }
 
   void start_ready() {
-    std::ranges::sort(ready_);  // so that choices do not depend on the order of what happened at one moment
+    std::ranges::sort(ready_);  // so that choices do not depend on the order of simultaneous events
     for (const std::uint32_t flow : ready_) {
       times_.start[flow] = wires_.now();
       const std::int32_t set = flows_.set[flow];
@@ -115,7 +115,7 @@ class Run {
   Wires wires_;
   PathChooser chooser_;
   Waiting wait_arrival_, wait_left_;
-  std::vector<std::uint32_t> pending_;  // what a flow still waits for
+  std::vector<std::uint32_t> pending_;  // number of flows that a flow still waits for
   std::vector<std::uint32_t> ready_;
   FlowTimes times_;
 };

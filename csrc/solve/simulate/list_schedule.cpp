@@ -48,7 +48,7 @@ class ListScheduler {
       fresh_.clear();
       if (events_.empty()) return std::move(found_);
       now = std::get<0>(events_.top());
-      while (!events_.empty() && std::get<0>(events_.top()) == now) {  // all of one moment, before anything begins
+      while (!events_.empty() && std::get<0>(events_.top()) == now) {  // all of one moment, before anything starts
         const auto [when, arrived, task] = events_.top();
         events_.pop();
         if (arrived) {
@@ -78,7 +78,7 @@ class ListScheduler {
     return std::span(next_).subspan(next_offset_[task], next_offset_[task + 1] - next_offset_[task]);
   }
 
-  /// How deep every task is, and how far it has to go.
+  /// Computes every task's depth and the length of its remaining path.
   void find_ways() {
     std::vector<Number> left(waiting_), order;
     for (Number task = 0; task < left.size(); ++task) {
@@ -112,7 +112,7 @@ class ListScheduler {
     fresh_.push_back(link);
   }
 
-  /// Begins what is most urgent on the link. What needs another link that is busy waits for that one.
+  /// Starts the most urgent task on the link. A task that needs another, busy link waits for that one.
   void look(Number link, double now) {
     while (!busy_[link] && !queues_[link].empty()) {
       const Urgent first = queues_[link].top();
@@ -130,7 +130,7 @@ class ListScheduler {
   }
 
   const Tasks& tasks_;
-  std::vector<Number> waiting_;  ///< by task: for how many others
+  std::vector<Number> waiting_;  ///< by task: number of others it waits for
   std::vector<std::size_t> next_offset_;
   std::vector<Number> next_;  ///< those that wait for each
   std::vector<Number> links_;

@@ -12,7 +12,7 @@
 namespace syntony {
 namespace {
 
-// States are told apart to this fraction of a full message, in bytes and in seconds.
+// States are distinguished to this fraction of a full message, in bytes and in seconds.
 constexpr double kStatePrecision = 1e-6;
 constexpr std::int64_t kFinished = std::numeric_limits<std::int64_t>::min();
 
@@ -66,7 +66,7 @@ class Run {
   SimTimes run() && {
     run_lanes();
     std::size_t leader = 0;   // the first lane that is not done,
-    std::int64_t looked = 0;  // and the slice in which it was last looked for a steady state, plus one
+    std::int64_t looked = 0;  // and the slice in which it last looked for a steady state, plus one
     for (auto events = wires_.advance(); !events.empty(); events = wires_.advance()) {
       for (const WireEvent& event : events) note(event);
       run_lanes();
@@ -86,15 +86,15 @@ class Run {
 
  private:
   struct Waiter {
-    std::int64_t iteration, position;  // it waits until this row of the lane is done in this iteration
+    std::int64_t iteration, position;  // waits until this row of the lane is done in this iteration
     std::uint32_t lane;
   };
   struct Lane {
     std::int64_t first = 0, length = 0, slices = 0;
-    std::int64_t iteration = 0, position = 0;  // where it is
-    std::int64_t earliest = 0;                 // the first position that has a slice in this iteration
+    std::int64_t iteration = 0, position = 0;  // current position
+    std::int64_t earliest = 0;                 // first position that has a slice in this iteration
     std::uint32_t sending = 0;                 // parts of its message that it still waits for
-    bool asleep = false;                       // it has not begun, or waits for another lane
+    bool asleep = false;                       // not started, or waiting for another lane
     std::vector<Waiter> waiters;
     static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
     [[nodiscard]] bool done() const { return iteration == finished; }
@@ -103,12 +103,12 @@ class Run {
     }
   };
   struct Fifo {
-    std::int64_t taken = 0;             // messages that were in it before
-    std::vector<std::uint32_t> awaits;  // the messages in it: how many of their parts have not arrived
+    std::int64_t taken = 0;             // messages taken from it so far
+    std::vector<std::uint32_t> awaits;  // messages in it: number of parts of each that have not arrived
     [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(awaits.size()); }
     [[nodiscard]] bool ready() const { return !awaits.empty() && awaits.front() == 0; }
   };
-  struct Cause {  // what let something happen: a message that was there, or had left
+  struct Cause {  // what allowed something to happen: a message that arrived or left
     std::int64_t message = -1;
     bool left = false;
   };
@@ -116,15 +116,15 @@ class Run {
     std::uint32_t lane;
     Cause cause;
   };
-  struct Posted {  // a message on its way, or a part of one
+  struct Posted {  // a message, or part of one, in flight
     std::uint32_t connection;
-    std::int64_t number;  // of the connection's
+    std::int64_t number;  // number within the connection
     double bytes;
     std::size_t entry;  // of times_
   };
   struct Queue {  // of a flow
     std::vector<Posted> messages;
-    std::size_t left = 0;    // so many of them are on their way behind the wire; the next one is on it,
+    std::size_t left = 0;    // how many messages have left the wire but not arrived; the next one is on it,
     std::int32_t path = -1;  // on this path
   };
 
@@ -159,7 +159,7 @@ class Run {
     }
   }
 
-  /// By `cause_`.
+  /// Wakes the lane because of `cause_`.
   void wake(std::uint32_t lane) { runnable_.push_back({lane, cause_}); }
 
   void run_lanes() {
@@ -203,7 +203,7 @@ class Run {
     }
   }
 
-  /// Whether the row must wait for another one; then that one wakes the lane.
+  /// True if the row must wait for another one, which will then wake the lane.
   bool waits(std::uint32_t number, std::int64_t row) {
     Lane& lane = lanes_[number];
     for (std::int64_t at = program_.need_offset[index(row)]; at < program_.need_offset[index(row) + 1]; ++at) {
@@ -218,7 +218,7 @@ class Run {
     return false;
   }
 
-  /// Sends it, and returns in how many parts.
+  /// Sends it and returns the number of parts.
   std::uint32_t post(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size, bool fifo) {
     Fifo& places = fifos_[connection];
     const std::int64_t number = fifo ? places.taken + places.held() : places.taken++;
@@ -261,7 +261,7 @@ class Run {
     times_.cause_left[message.entry] = cause_.left ? 1 : 0;
   }
 
-  /// Of the path, or of the slowest of its set where it is -1.
+  /// The latency of the path; if it is -1, of the slowest path in its set.
   [[nodiscard]] double latency(std::int32_t set, std::int32_t path) const {
     if (path >= 0) return program_.latency[index(path)];
     const std::int64_t first = program_.paths.set_offset[index(set)], end = program_.paths.set_offset[index(set) + 1];
@@ -297,7 +297,7 @@ class Run {
     });
   }
 
-  /// Skews never decrease along a lane, so the rows that have a slice in an iteration are neighbours.
+  /// Skews never decrease along a lane, so the rows with a slice in an iteration are adjacent.
   void next_iteration(Lane& lane) {
     ++lane.iteration;
     while (lane.earliest < lane.length && skew_of(lane.first + lane.earliest) + lane.slices <= lane.iteration) {
@@ -323,7 +323,7 @@ class Run {
     return sum;
   }
 
-  /// Leaves out whole periods of a steady state, counting iterations from the leader's.
+  /// Skips whole periods of a steady state, counting iterations from the leader's.
   void skip(std::size_t leader) {
     const std::int64_t base = lanes_[leader].iteration;
     std::int64_t lowest = base, highest = base;
@@ -331,11 +331,11 @@ class Run {
     for (const Lane& lane : lanes_) {
       state_.push_back(lane.done() ? kFinished : (lane.iteration - base) * lane.length + lane.position);
       if (lane.done()) continue;
-      // The slices of an iteration: from that of the lane's last row to that of its first one.
+      // The slices of an iteration range from that of the lane's last row to that of its first.
       lowest = std::min(lowest, lane.iteration - skew_of(lane.first + lane.length - 1));
       highest = std::max(highest, lane.iteration - skew_of(lane.first));
     }
-    if (lowest < 0) return;  // some lane has rows that do not take part yet
+    if (lowest < 0) return;  // some lane has rows that have not started yet
     for (std::size_t connection = 0; connection < fifos_.size(); ++connection) {
       const Fifo& fifo = fifos_[connection];
       const std::int64_t flows = program_.flow_offset[connection + 1] - program_.flow_offset[connection];
@@ -369,10 +369,10 @@ class Run {
   std::vector<Fifo> fifos_;             // per connection
   std::vector<Queue> queues_;           // per flow
   std::vector<Runnable> runnable_;
-  Cause cause_;  // of what happens now
+  Cause cause_;  // of the current event
   SimTimes times_;
   SteadyState steady_;
-  double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
+  double share_ = 0, moment_ = 0;  // resolution of states, in bytes and in seconds
   std::vector<std::int64_t> state_;
 };
 

@@ -31,7 +31,7 @@ std::optional<SteadyState::Skip> SteadyState::skip(std::span<const std::int64_t>
     phase_ = phase;
     seen_.clear();
   }
-  // 128 bits, because a simulation without a steady state would remember a state per slice.
+  // 128 bits, because a simulation without a steady state remembers one state per slice.
   const auto [before, fresh] = seen_.try_emplace({digest(state, 1), digest(state, 2)}, Seen{base, now});
   if (fresh) return {};
   const std::int64_t period = base - before->second.base;

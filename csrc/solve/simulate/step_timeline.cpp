@@ -18,7 +18,7 @@ constexpr std::int64_t nobody = -1;
 
 using Place = std::int64_t;  // step * rows + row
 
-/// Offsets and items turned around: by row, the rows that wait for it.
+/// Inverted offsets and items: for each row, the rows that wait for it.
 struct Followers {
   std::vector<std::size_t> offset;
   std::vector<std::size_t> row;
@@ -43,7 +43,7 @@ struct Event {
   double time;
   enum class Kind : std::uint8_t { poke, arrive, end } kind;
   std::int64_t what;      // a queue, or a Place
-  std::uint32_t version;  // of an end: outdated unless it is the row's newest
+  std::uint32_t version;  // of an end: outdated unless it is the row's latest
   bool operator>(const Event& other) const {
     return std::tie(time, kind, what) > std::tie(other.time, other.kind, other.what);
   }
@@ -51,7 +51,7 @@ struct Event {
 
 struct Queue {
   std::span<const std::int32_t> order;
-  std::size_t step = 0, launched = 0;  // where it is: `launched` rows of this step
+  std::size_t step = 0, launched = 0;  // current position: `launched` rows of this step
   double bytes = 0;                    // in flight
   std::size_t flying = 0;
   double next_launch = 0;
@@ -67,7 +67,7 @@ struct Link {
   std::set<Key> waiting;
 };
 
-/// What a device computes, which gets slower while it moves something.
+/// What a device computes; it slows down while the device transfers data.
 struct Processor {
   Place running = nobody;
   double left = 0, since = 0, rate = 1;  // seconds of work at `since`
@@ -121,7 +121,7 @@ class Simulation {
     settle();
     while (!events_.empty()) {
       now_ = events_.top().time;
-      // All that happens at one moment happens before anybody chooses.
+      // Everything that happens at one moment is processed before anything is chosen.
       while (!events_.empty() && events_.top().time <= now_) {
         const Event event = events_.top();
         events_.pop();
@@ -135,7 +135,7 @@ class Simulation {
  private:
   static std::size_t at(std::int64_t place) { return static_cast<std::size_t>(place); }
 
-  /// A free queue takes a message when it is sent: before that, both ends could choose different ones.
+  /// A free queue takes a message when it is sent; otherwise both ends could choose different ones.
   [[nodiscard]] bool follows_sender(std::size_t row) const {
     return plan_.partner[row] >= 0 && plan_.into[row] >= 0 && plan_.free[queue_of_[row]] != 0;
   }
@@ -182,7 +182,7 @@ class Simulation {
     }
   }
 
-  /// The next row of a queue, if there is one that may go; nobody otherwise.
+  /// The next row of a queue that may go, if any; else nobody.
   Place next_of(std::size_t q) {
     Queue& queue = queues_[q];
     const auto steps = static_cast<std::size_t>(plan_.steps);
@@ -255,14 +255,14 @@ class Simulation {
     times_.blame[place] = whom;
   }
 
-  /// The row, or its message once both ends are here, asks for its links, in line by its (the sender's) launch.
+  /// The row, or its message once both ends are here, requests its links, ordered by its (the sender's) launch.
   void arrive(std::size_t place) {
     arrived_[place] = true;
     std::size_t asks = place;
     if (plan_.partner[place % rows_] >= 0) {
       const std::size_t other = partner(place);
       if (!arrived_[other]) return;
-      asks = plan_.out[place % rows_] >= 0 ? place : other;  // the sender asks for both
+      asks = plan_.out[place % rows_] >= 0 ? place : other;  // the sender requests for both
       blame(other, Wait::partner, static_cast<Place>(place));
     }
     asked_[asks] = now_;
@@ -289,7 +289,7 @@ class Simulation {
     return link < 0 || links_[static_cast<std::size_t>(link)].taken_by == nobody;
   }
 
-  /// A link that is free goes to the first in line whose other link is free too.
+  /// Gives a free link to the first in line whose other link is free too.
   void serve(std::size_t link) {
     if (links_[link].taken_by != nobody) return;
     for (const Link::Key& key : links_[link].waiting) {
@@ -338,7 +338,7 @@ class Simulation {
     events_.push({now_ + processor.left / processor.rate, Event::Kind::end, processor.running, ++version_[place]});
   }
 
-  /// The place's device moves one thing more, or less: what it computes gets slower, or faster.
+  /// The place's device transfers one thing more or less, so what it computes slows down or speeds up.
   void moves(std::size_t place, int change) {
     if (plan_.contention <= 0) return;
     Processor& processor = processors_[static_cast<std::size_t>(plan_.device[queue_of_[place % rows_]])];
@@ -393,7 +393,7 @@ class Simulation {
   Followers after_, after_lag_;
   std::vector<std::int64_t> missing_;
   std::vector<std::uint32_t> version_;
-  std::vector<std::uint64_t> ticket_;  // its place among all launches
+  std::vector<std::uint64_t> ticket_;  // its position among all launches
   std::vector<double> asked_;
   std::vector<bool> arrived_;
   std::vector<std::size_t> queue_of_;

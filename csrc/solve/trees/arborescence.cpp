@@ -15,7 +15,7 @@ enum State : std::uint8_t { kUnseen, kWalked, kReached };
 Arborescences::Arborescences(std::uint32_t nodes, std::span<const std::int32_t> tails,
                              std::span<const std::int32_t> heads)
     : nodes_(nodes), waiting_(tails.size()) {
-  static_cast<void>(group_by_tail(nodes, tails, heads));  // says which arc ends at no node
+  static_cast<void>(group_by_tail(nodes, tails, heads));  // reports any arc that does not end at a node
   tail_.assign(tails.begin(), tails.end());
   head_.assign(heads.begin(), heads.end());
 }

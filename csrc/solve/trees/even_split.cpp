@@ -7,7 +7,7 @@ namespace syntony {
 void share_evenly(std::span<std::int64_t> in, std::span<std::int64_t> out, const std::vector<bool>& wanted,
                   std::span<std::int64_t> shares) {
   const std::size_t width = out.size();
-  std::vector<std::int64_t> row(in.size(), 0), column(width, 0);  // what a link's wanted partners can take or bring
+  std::vector<std::int64_t> row(in.size(), 0), column(width, 0);  // what a link's wanted partners can take or supply
   for (std::size_t i = 0; i < in.size(); ++i) {
     for (std::size_t o = 0; o < width; ++o) {
       if (!wanted[i * width + o]) continue;
@@ -30,8 +30,8 @@ void share_evenly(std::span<std::int64_t> in, std::span<std::int64_t> out, const
       give(i, o, static_cast<std::int64_t>(product / std::max({row[i], column[o], std::int64_t{1}})));
     }
   }
-  // What is left of the division goes in rotation, so that no pair gets it all, and in strides, so that a link with few
-  // units reaches partners all around (and not one box full of them).
+  // The remainder of the division is dealt in rotation, so that no pair gets it all, and in strides, so that a link
+  // with few units reaches partners all around (and not one box full of them).
   const std::int64_t most = in.empty() ? 0 : *std::ranges::max_element(in);
   const std::size_t stride = std::max<std::size_t>(1, width / static_cast<std::size_t>(most + 1));
   std::vector<std::size_t> offsets;

@@ -14,17 +14,17 @@ namespace {
 using Amount = std::int64_t;
 using Number = std::uint32_t;
 
-/// Equal trees under way.
+/// A group of equal trees that are still growing.
 struct Sapling {
   Number root = 0;
   Amount multiplicity = 0;
   std::vector<Number> links;     ///< in the order in which they were taken
-  std::vector<Number> reached;   ///< in the order in which they were, the root first
+  std::vector<Number> reached;   ///< in order, the root first
   std::vector<bool> is_reached;  ///< by receiver
   std::vector<bool> refused;     ///< by link: it has no room for this tree, and never will
 };
 
-/// What both ways of growing share: links with the room that is left on them.
+/// What both growth methods share: the links with their remaining room.
 class Grove {
  public:
   Grove(const std::vector<DirectLink>& links, std::span<const Amount> trees)
@@ -44,7 +44,7 @@ class Grove {
 
   [[nodiscard]] bool grown(const Sapling& sapling) const { return sapling.reached.size() == receivers_; }
 
-  /// Takes the link for `room` of the sapling's trees. The others, if any, are returned.
+  /// Takes the link for `room` of the sapling's trees. Returns the other trees, if any.
   std::optional<Sapling> take(Sapling& sapling, Number link, Amount room) {
     std::optional<Sapling> rest;
     if (room < sapling.multiplicity) {
@@ -65,7 +65,7 @@ class Grove {
   std::vector<Amount> room_;
 };
 
-/// All trees at once, a level at a time, the emptiest link first. Nobody looks ahead, so it may get stuck.
+/// Grows all trees together, level by level, emptiest link first. Does not look ahead, so it may get stuck.
 class LevelGrowth : Grove {
  public:
   LevelGrowth(const std::vector<DirectLink>& links, std::span<const Amount> trees) : Grove(links, trees) {
@@ -93,10 +93,10 @@ class LevelGrowth : Grove {
  private:
   struct Levelled {
     Sapling sapling;
-    std::size_t first = 0, last = 0;  ///< in `reached`: the level that was reached last
+    std::size_t first = 0, last = 0;  ///< in `reached`: the most recent level
   };
 
-  /// False where nothing grew.
+  /// False if nothing grew.
   bool grow_level(std::size_t number) {
     const std::size_t first = saplings_[number].first, last = saplings_[number].last;
     heads_.clear();
@@ -113,7 +113,7 @@ class LevelGrowth : Grove {
       const Number link = std::exchange(best_[head], kNone);
       Sapling& sapling = saplings_[number].sapling;
       std::optional<Sapling> rest = take(sapling, link, std::min(room_[link], sapling.multiplicity));
-      if (rest) saplings_.push_back({std::move(*rest), first, last});  // looks at this level once more
+      if (rest) saplings_.push_back({std::move(*rest), first, last});  // the rest looks at this level again
     }
     saplings_[number].first = last;
     saplings_[number].last = saplings_[number].sapling.reached.size();
@@ -123,11 +123,11 @@ class LevelGrowth : Grove {
   static constexpr Number kNone = ~Number{0};
 
   std::vector<Levelled> saplings_;
-  std::vector<Number> best_;   ///< by receiver: the link to take to it, while a level grows
-  std::vector<Number> heads_;  ///< receivers that have one
+  std::vector<Number> best_;   ///< by receiver: the link to take to it while a level grows
+  std::vector<Number> heads_;  ///< receivers that have such a link
 };
 
-/// One tree after another, looking ahead at every link.
+/// Grows one tree after another, looking ahead at every link.
 class ExactGrowth : Grove {
  public:
   ExactGrowth(const std::vector<DirectLink>& links, std::span<const Amount> trees)
@@ -154,7 +154,7 @@ class ExactGrowth : Grove {
     for (const Number tail : sapling.reached) {
       const std::vector<Number>& leaving = leaving_[tail];
       for (std::size_t turn = 0; turn < leaving.size(); ++turn) {
-        // In rotation, so that not every root begins with the same link.
+        // Rotate, so that not every root starts with the same link.
         const Number link = leaving[(turn + sapling.root) % leaving.size()];
         if (room_[link] == 0 || sapling.is_reached[links_[link].head] || sapling.refused[link]) continue;
         const Amount room = room_for(sapling, link);
@@ -169,9 +169,9 @@ class ExactGrowth : Grove {
     throw std::invalid_argument("the trees do not fit into the network");
   }
 
-  /// How many of the sapling's trees may take the link, so that all other trees can still be grown: what every set
-  /// with the tail and without the head lets through beyond the other trees that lie in it whole. A minimum cut finds
-  /// the least: a tree that reaches out of the set is paid back by its arcs from the tail.
+  /// How many of the sapling's trees may take the link so that all other trees can still be grown. For every set with
+  /// the tail and without the head, that is its outgoing capacity minus the other trees that lie entirely in it. A
+  /// minimum cut finds the smallest; arcs from the tail compensate for trees that reach out of the set.
   [[nodiscard]] Amount room_for(const Sapling& sapling, Number link) const {
     const Number tail = links_[link].tail, head = links_[link].head;
     std::vector<std::int32_t> tails, heads;
@@ -201,8 +201,8 @@ class ExactGrowth : Grove {
     return std::clamp(through - others, Amount{0}, most);
   }
 
-  std::vector<Amount> left_;      ///< trees per root not yet begun
-  std::vector<Sapling> waiting_;  ///< begun, to be continued
+  std::vector<Amount> left_;      ///< trees per root not yet started
+  std::vector<Sapling> waiting_;  ///< started, to be continued
 };
 
 Forest columns(const std::vector<Sapling>& trees, const std::vector<DirectLink>& links) {

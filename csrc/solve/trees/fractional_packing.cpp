@@ -163,7 +163,7 @@ bool FractionalPacking::run(std::uint64_t phases, double seconds, std::uint64_t 
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds;
   };
   for (std::uint64_t phase = 0; phase < phases; ++phase) {
-    // A phase is finished once begun, so that every root has its share.
+    // A phase is finished once started, so that every root gets its share.
     if (phases_ > 0 && (over() || kept_.size() >= most_trees)) return false;
     rate_ = std::min(1.0, std::sqrt(std::log(static_cast<double>(capacity_.size()) + 1) / (phases_ + 1)));
     for (Node root = 0; root < receivers_; ++root) {

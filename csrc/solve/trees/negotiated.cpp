@@ -15,9 +15,9 @@ namespace {
 
 using Number = std::uint32_t;
 
-constexpr double kSoft = 4, kHard = 40;  ///< how steeply prices rise with load: in the first round, and in the last
+constexpr double kSoft = 4, kHard = 40;  ///< how steeply prices rise with load in the first and in the last round
 
-constexpr double kStale = 1e-9;  ///< a hop whose cost rose by more since it was looked at waits again
+constexpr double kStale = 1e-9;  ///< a hop whose cost rose by more since it was evaluated is queued again
 
 class Negotiation {
  public:
@@ -88,7 +88,7 @@ class Negotiation {
     for (const std::int32_t link : links_of(hop)) load_[index(link)] += weight * request_.seconds[index(link)];
   }
 
-  /// What the link costs whoever adds that weight.
+  /// The price of the link for adding `weight`.
   [[nodiscard]] double price(std::size_t link, double weight) const {
     const double seconds = request_.seconds[link];
     return seconds * dear_ * std::exp(steep_ * ((load_[link] + weight * seconds) / request_.time - 1));
@@ -104,8 +104,8 @@ class Negotiation {
     return price_of_hop(hop) + ahead_[to] + late_ * (arrival_[from] + request_.delay[hop]);
   }
 
-  /// Prices for a tree of that weight: of every link, and of the cheapest hop out of every receiver. Where all hops out
-  /// are dear, the tree should end, and not go on.
+  /// Prices for a tree of `weight`: of every link, and of the cheapest hop out of every receiver. If all hops out of a
+  /// receiver are expensive, the tree should end there.
   void look_around(const std::vector<std::vector<Number>>& around, double weight) {
     for (std::size_t link = 0; link < price_.size(); ++link) price_[link] = price(link, weight);
     for (std::size_t node = 0; node < around.size(); ++node) {
@@ -175,9 +175,9 @@ class Negotiation {
   std::vector<double> load_;                             ///< seconds for which each link is busy
   std::vector<std::vector<Number>> hops_;                ///< by tree
   std::vector<double> deepest_;                          ///< by tree: seconds
-  std::vector<double> arrival_;                          ///< of the tree that grows
-  std::vector<double> price_;                            ///< of links, for the tree that grows
-  std::vector<double> ahead_;                            ///< by receiver: what that tree pays to go on from there
+  std::vector<double> arrival_;                          ///< of the growing tree
+  std::vector<double> price_;                            ///< of links, for the growing tree
+  std::vector<double> ahead_;  ///< by receiver: the price for that tree to continue from there
   std::vector<bool> reached_;
   double steep_ = kSoft, dear_ = 1, late_ = 0;
   std::mt19937 random_{0};  // NOLINT(bugprone-random-generator-seed): the same question has the same answer

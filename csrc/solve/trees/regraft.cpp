@@ -20,11 +20,11 @@ using Number = std::uint32_t;
 
 constexpr Number kNone = ~Number{0};
 constexpr Amount kUnlimited = std::numeric_limits<Amount>::max();
-constexpr std::array kAbove{1.01, 1.03, 1.1, 1.3, 2.0};  ///< times what a link may carry
-constexpr double kAhead = 1.0 / 32;    ///< of its room, a link may carry before its time while trees grow
-constexpr std::size_t kMostParts = 4;  ///< after splitting, per tree that came; then trees are split no more
+constexpr std::array kAbove{1.01, 1.03, 1.1, 1.3, 2.0};  ///< factors on what a link may carry
+constexpr double kAhead = 1.0 / 32;    ///< fraction of its room that a link may carry early while trees grow
+constexpr std::size_t kMostParts = 4;  ///< per original tree; beyond this, trees are no longer split
 
-/// `from[v]` is who hangs v on, over `route[v]`; kNone at the root. `cut[v]`: that edge is lost.
+/// `from[v]` is the parent of v, reached over `route[v]`; kNone at the root. `cut[v]`: that edge is lost.
 struct Tree {
   Number root = 0;
   Amount weight = 0;
@@ -82,13 +82,13 @@ class Mending {
   }
 
  private:
-  /// The links as trees take them that go onwards, or backwards.
+  /// The links in the direction in which spreading trees, or summing ones, use them.
   struct Way {
     std::span<const std::int32_t> tails, heads;
     Adjacency arriving;
   };
 
-  /// What the fullest link carries, as a part of what it should.
+  /// The load of the fullest link, relative to what it should carry.
   [[nodiscard]] double fullest_link() const {
     double most = 0;
     for (std::size_t link = 0; link < load_.size(); ++link) {
@@ -127,8 +127,8 @@ class Mending {
     }
   }
 
-  /// Finds the links that are a receiver's only way into trees that spread, or into trees that sum. Each such tree will
-  /// need its room there, so that trees of the other way must leave as much.
+  /// Finds links that are a receiver's only connection to spreading trees, or to summing trees. Each such tree will
+  /// need its room there, so trees of the other direction must leave that much.
   void owe() {
     for (const bool backwards : {false, true}) {
       const Way& way = backwards ? backwards_ : onwards_;
@@ -149,7 +149,7 @@ class Mending {
     }
   }
 
-  /// Cuts trees on links that carry more than they may, until they carry what they should. False where none does.
+  /// Cuts trees on overloaded links until these carry what they should. False if no link is overloaded.
   bool shed() {
     std::vector<std::vector<std::pair<Number, Number>>> users(load_.size());
     if (!learn()) return false;
@@ -186,8 +186,8 @@ class Mending {
     scale_ = 1;
   }
 
-  /// Links that carry more than they may give out less room from now on: what has no other way takes them all the same,
-  /// what has one does not. False where none does.
+  /// Reduces the room of overloaded links from now on: trees without an alternative still take them, others no longer
+  /// do. False if no link is overloaded.
   bool learn() {
     bool any = false;
     for (std::size_t link = 0; link < load_.size(); ++link) {
@@ -199,7 +199,7 @@ class Mending {
     return any;
   }
 
-  /// A whole tree, from its root: receivers near the root first, those that find no room once more behind the others.
+  /// Grows a whole tree from its root: receivers near the root first, and those that find no room once more at the end.
   void grow(std::size_t number) {
     spread(trees_[number]);
     waiting_ = by_distance(trees_[number]);
@@ -218,7 +218,8 @@ class Mending {
     if (!waiting_.empty()) unreachable(number, waiting_.front());
   }
 
-  /// All receivers but the root, by the links between; the order of others is drawn, so that no link is always first.
+  /// All receivers but the root, by number of links in between; ties are in random order, so that no link is always
+  /// first.
   std::vector<Number> by_distance(const Tree& tree) {
     const Way& way = tree.backwards ? onwards_ : backwards_;  // walked from the root
     std::vector<Number> hops(request_.nodes, kNone), nodes{tree.root}, order;
@@ -256,7 +257,7 @@ class Mending {
     }
   }
 
-  /// Finds what the tree reaches still, its children lists, and what is pending: heads of branches, then the rest.
+  /// Finds what the tree still reaches, its child lists, and what is pending: heads of branches, then the rest.
   void spread(const Tree& tree) {
     children_.assign(tree.from.size(), {});
     for (Number node = 0; node < tree.from.size(); ++node) {
@@ -275,7 +276,7 @@ class Mending {
     }
   }
 
-  /// The node, `depth` edges from the root, and all that hangs on it.
+  /// Marks the node, `depth` edges from the root, and everything below it as reached.
   void reach(Number node, Number depth) {
     stack_.assign(1, node);
     reached_[node] = true;
@@ -292,8 +293,8 @@ class Mending {
     }
   }
 
-  /// Hangs some pending receiver on a reached one within the limit (none: anywhere). `split`: a part of the tree will
-  /// do; the other part is broken still.
+  /// Attaches some pending receiver to a reached one within the limit (none: anywhere). `split`: part of the tree is
+  /// enough; the other part stays broken.
   bool hang(std::size_t number, std::span<const Amount> limit, bool split) {
     const Amount need = split ? 1 : trees_[number].weight;
     for (const Number node : pending_) {
@@ -318,7 +319,7 @@ class Mending {
     return false;
   }
 
-  /// Hangs some pending receiver where links become as little too full as will do.
+  /// Attaches some pending receiver where it overloads links as little as possible.
   bool hang_above(std::size_t number) {
     const double scale = scale_;
     for (const double above : kAbove) {
@@ -333,12 +334,12 @@ class Mending {
   }
 
   struct Found {
-    Number from = 0, last = 0;  ///< the reached receiver, and the link that leaves it
+    Number from = 0, last = 0;  ///< the reached receiver, and the last link on the way from it
     Amount width = 0;
   };
 
-  /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
-  /// the root, and where there are several such, the one with the widest way.
+  /// The nearest reached receiver with room for `need` trees to `node`, through relays; among those the nearest to the
+  /// root; among those the one with the widest route.
   std::optional<Found> search(bool backwards, Number node, Amount need, std::span<const Amount> limit) {
     const Way& way = backwards ? backwards_ : onwards_;
     const std::vector<Amount>& carried = load_of_[backwards ? 1 : 0];
@@ -353,7 +354,7 @@ class Mending {
       for (const Number at : level_) {
         for (Number place = way.arriving.first[at]; place < way.arriving.first[at + 1]; ++place) {
           const Number link = way.arriving.arc[place];
-          // Anywhere: the less a link carries of what it may, the wider.
+          // Anywhere: the smaller a link's relative load, the wider it counts.
           const Amount left = limit.empty() ? kUnlimited / 2 - overload(link)
                                             : std::min(scaled(limit[link]) - load_[link],
                                                        scaled(limit[link] - owed[link]) - carried[link]);
@@ -383,12 +384,12 @@ class Mending {
     return scale_ == 1 ? limit : static_cast<Amount>(static_cast<double>(limit) * scale_);
   }
 
-  /// In millionths of what the link may carry.
+  /// The load in millionths of what the link may carry.
   [[nodiscard]] Amount overload(Number link) const {
     return static_cast<Amount>(1e6 * static_cast<double>(load_[link]) / static_cast<double>(request_.most[link] + 1));
   }
 
-  /// The route that `search` found last: its first link, then from relay to relay as they were met.
+  /// The route that `search` found last: its first link, then from relay to relay in order.
   Number add_route(const Way& way, Number node, Number first) {
     link_.push_back(first);
     for (Number at = from_relay_; at != node; at = static_cast<Number>(way.heads[link_.back()])) {
@@ -422,24 +423,24 @@ class Mending {
 
   const RegraftRequest& request_;
   Way onwards_, backwards_;
-  double scale_ = 1;                 ///< of all limits: less while trees grow, more where nothing else is left
+  double scale_ = 1;                 ///< scales all limits: less while trees grow, more if nothing else is left
   std::vector<Amount> room_, most_;  ///< by link: as requested, less what was too much before
-  std::vector<Amount> load_;         ///< by link: trees that it carries,
-  std::array<std::vector<Amount>, 2> load_of_,  ///< of those that go onwards, and of those that go backwards,
-      owed_;                                    ///< and of each that will need it, as it is a receiver's only link
+  std::vector<Amount> load_;         ///< by link: number of trees that use it,
+  std::array<std::vector<Amount>, 2> load_of_,  ///< of those, the spreading and the summing ones,
+      owed_;                                    ///< and how many of each will need it as a receiver's only link
   std::vector<Tree> trees_;
   std::vector<Amount> offset_;
   std::vector<Number> link_;  ///< all routes
   std::mt19937 random_{0};    // NOLINT(bugprone-random-generator-seed): the same question has the same answer
 
-  // Of the tree that is being mended.
+  // State of the tree that is being repaired.
   std::vector<std::vector<Number>> children_;
   std::vector<bool> reached_;
   std::vector<Number> depth_;  ///< of those that are reached
   std::vector<Number> pending_, waiting_;
 
-  // Of one search; kept so that a search allocates nothing.
-  std::vector<Number> via_;  ///< by relay: the link by which it leads on
+  // State of one search; kept so that a search allocates nothing.
+  std::vector<Number> via_;  ///< by relay: the link by which it continues
   std::vector<Amount> width_;
   std::vector<std::uint64_t> seen_;
   std::uint64_t visit_ = 0;

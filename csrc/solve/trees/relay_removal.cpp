@@ -14,7 +14,7 @@ namespace {
 using Amount = std::int64_t;
 using Number = std::uint32_t;
 
-/// The network under way: some relays gone, links with routes in their place.
+/// The network during reduction: some relays are gone, replaced by links with routes.
 class Splitting {
  public:
   explicit Splitting(const ForestRequest& request)
@@ -57,7 +57,7 @@ class Splitting {
     FlowNetwork flow = network.build();
     Amount have = 0;
     for (Number receiver = 0; receiver < receivers_; ++receiver) {
-      // What had arrived at the receiver before goes on from there.
+      // Flow that had arrived at the previous receiver continues to this one.
       if (receiver > 0) have = flow.augment(receiver - 1, receiver, wanted_);
       if (have < wanted_) have += flow.augment(network.source, receiver, wanted_ - have);
       if (have < wanted_) return false;
@@ -65,7 +65,7 @@ class Splitting {
     return true;
   }
 
-  /// Arcs of a question: the links, the roots' supply out of one source, and what the question adds.
+  /// The arcs of a flow problem: the links, the roots' supply from one source, and the arcs that the query adds.
   struct Network {
     Number source;
     std::vector<std::int32_t> tails, heads;
@@ -125,7 +125,7 @@ class Splitting {
       return;
     }
     for (const Number leaving : ends.out) {
-      for (const bool back : {false, true}) {  // back to where it came from only at the end: it is lost
+      for (const bool back : {false, true}) {  // pairs that lead back where they came from go last: they are lost
         for (const Number coming : ends.in) {
           if ((links_[coming].tail == links_[leaving].head) == back) split(coming, leaving, relay);
         }
@@ -140,8 +140,9 @@ class Splitting {
     return link;
   }
 
-  /// All pairs of the relay's links at once: evenly among receivers that it is the first to join (links that join what
-  /// is joined already would carry what has shorter ways), then among all. What finds no partner is lost.
+  /// Splits all pairs of the relay's links at once: first evenly among receivers that it is the first to join (links
+  /// between receivers joined already would carry traffic that has shorter routes), then among all. Capacity without a
+  /// partner is lost.
   [[nodiscard]] std::vector<DirectLink> split_evenly(const Ends& ends) const {
     const auto& [in, out] = ends;
     std::vector<Amount> shares(in.size() * out.size(), 0), coming, leaving;
@@ -172,7 +173,7 @@ class Splitting {
     return links;
   }
 
-  /// One pair of links, by the most that keeps the condition.
+  /// Splits one pair of links by the largest amount that keeps the condition.
   void split(Number coming, Number leaving, Number relay) {
     Amount amount = std::min(links_[coming].capacity, links_[leaving].capacity);
     if (amount == 0) return;
@@ -186,7 +187,7 @@ class Splitting {
     if (from != to) links_.push_back(std::move(link));
   }
 
-  /// What sets with both ends and without the relay let through beyond all trees.
+  /// The slack of sets that contain both ends but not the relay: their outgoing capacity minus all trees.
   [[nodiscard]] Amount spare_within(Number from, Number to, Number relay, Amount enough) const {
     for (Number receiver = 0; receiver < receivers_ && enough > 0; ++receiver) {
       if (receiver == from || receiver == to) continue;
@@ -201,7 +202,7 @@ class Splitting {
     return std::max(enough, Amount{0});
   }
 
-  /// What sets with the relay and without both ends let through beyond all trees.
+  /// The slack of sets that contain the relay but neither end: their outgoing capacity minus all trees.
   [[nodiscard]] Amount spare_around(Number from, Number to, Number relay, Amount enough) const {
     for (Number receiver = 0; receiver < receivers_ && enough > 0; ++receiver) {
       const bool an_end = receiver == from || receiver == to;
@@ -219,7 +220,7 @@ class Splitting {
 
   Number receivers_, nodes_;
   std::vector<Amount> trees_;
-  Amount wanted_;  ///< trees in all
+  Amount wanted_;  ///< total number of trees
   std::vector<DirectLink> links_;
 };
 

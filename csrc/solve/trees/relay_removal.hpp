@@ -1,4 +1,4 @@
-// Step 1 of forest.hpp: a network of receivers and relays becomes one of receivers alone.
+// Step 1 of forest.hpp: reduces a network of receivers and relays to one of receivers only.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct DirectLink {
   std::vector<std::uint32_t> route;  ///< links of the original network
 };
 
-/// Every relay split evenly, without asking whether the trees still fit. Throws std::invalid_argument for an unbalanced
-/// relay.
+/// Splits every relay evenly, without checking whether the trees still fit. Throws std::invalid_argument for an
+/// unbalanced relay.
 [[nodiscard]] std::vector<DirectLink> split_evenly(const ForestRequest& request);
 
 /// Links between receivers over which the request's trees fit if they fit in the request's network. Throws
-/// std::invalid_argument for an unbalanced relay, and where the trees do not fit in the first place.
+/// std::invalid_argument for an unbalanced relay, or if the trees do not fit in the first place.
 [[nodiscard]] std::vector<DirectLink> without_relays(const ForestRequest& request);
 
 }  // namespace syntony

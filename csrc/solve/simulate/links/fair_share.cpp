@@ -8,7 +8,7 @@
 namespace syntony {
 namespace {
 
-// Levels that are equal by the model differ by rounding; what is this close is the same.
+// Levels that are equal in the model differ by rounding; closer ones count as equal.
 constexpr double kSame = 1e-12;
 
 }  // namespace
@@ -83,7 +83,7 @@ void FairShare::enter(std::uint32_t link) {
   region_.push_back(link);
 }
 
-/// The level below which everything is as it was.
+/// The level below which nothing has changed.
 double FairShare::floor() const {
   double least = slowest_removed_;
   for (const std::uint32_t flow : added_) {
@@ -97,10 +97,10 @@ double FairShare::floor() const {
   return least * (1 - 1e-9);
 }
 
-/// Adds to the region all links that a chain of flows at `floor` or above joins to it; `changed_` gets these flows.
+/// Adds to the region all links connected to it by flows at `floor` or above; `changed_` receives these flows.
 void FairShare::find_region(double floor) {
   std::size_t next = 0;
-  while (next < region_.size()) {  // it grows meanwhile
+  while (next < region_.size()) {  // the region grows meanwhile
     Link& link = links_[region_[next++]];
     link.left = link.capacity;
     link.weight = 0;
@@ -151,7 +151,7 @@ void FairShare::fill(double floor) {
 void FairShare::settle_riders(Link& link, double level) {
   for (const Rider& rider : link.riders) {
     if (rate_[rider.flow] != kUnsettled) continue;
-    // A rate that is new by rounding only is the old one: whoever waits for its end need not be told.
+    // A rate that changed only by rounding is kept, so that nobody needs to be notified of it.
     const double before = before_[rider.flow];
     const bool same = before != kUnsettled && std::abs(level - before) <= before * kSame;
     const double rate = same ? before : level;

@@ -1,15 +1,16 @@
-// Max-min fair rates: how flows share links when nobody can gain without taking from someone poorer.
+// Max-min fair rates: how flows share links if none can gain without taking from a slower one.
 //
 //     level    link a [ f1 | f2 | f3 ]  full at 1/3: f1, f2, f3 stay there
 //       |      link b [ f3 |   f4    ]  f4 goes on rising, full at 2/3
 //
-// Progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2): all rates rise together; a link that is full
-// settles the flows on it. A flow may load a link by a weight other than 1 per byte/s: one that is spread over several
-// paths loads each of them by a part, one that stands for many equal ones loads a link several times.
+// Progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2): all rates rise together; a full link settles
+// the flows on it. A flow may load a link by a weight other than 1 per byte/s: one spread over several paths loads each
+// of them by a part, one that stands for many equal flows loads a link several times.
 //
-// After a change only a part is filled again. Let L be the least level at which the change can be felt: the rate of a
-// flow that went, or what a new flow gets if all flows on its links rise together. Below L the filling is the same as
-// before, so flows slower than L keep their rates; of the others only those that a chain of such flows and links joins
+// After a change only a part is filled again. Let L be the lowest level at which the change can have an effect: the
+// rate of a removed flow, or what a new flow gets if all flows on its links rise together. Below L the filling is the
+// same as before, so flows slower than L keep their rates; of the others only those connected to the changed links by a
+// chain of such flows and links can change.
 // to the changed links can notice.
 #pragma once
 
@@ -32,15 +33,15 @@ class FairShare {
   /// `capacity` of every link, positive, in the unit of the rates.
   explicit FairShare(std::vector<double> capacity);
 
-  /// Flows are known by small numbers of the caller's choice. The crossings are of different links, at least one.
+  /// Flows are identified by small numbers that the caller chooses. The crossings are of distinct links, at least one.
   void add(std::uint32_t flow, std::span<const Crossing> crossings);
   void remove(std::uint32_t flow);
 
-  /// Brings the rates up to date; the flows whose rate may be new, until the next call.
+  /// Updates the rates and returns the flows whose rate may be new; valid until the next call.
   std::span<const std::uint32_t> settle();
   [[nodiscard]] double rate(std::uint32_t flow) const { return rate_[flow]; }
 
-  /// The links whose load the last `settle` may have changed, and a link's load.
+  /// The links whose load the last `settle` may have changed, and the load of a link.
   [[nodiscard]] std::span<const std::uint32_t> settled_links() const { return region_; }
   [[nodiscard]] double load(std::uint32_t link) const;
 
@@ -60,7 +61,7 @@ class FairShare {
   struct Link {
     std::vector<Rider> riders;
     double capacity = 0;
-    double left = 0;           // while filling: the capacity that no settled flow takes,
+    double left = 0;           // while filling: the capacity not taken by settled flows,
     double weight = 0;         // the weight of the flows that still rise,
     std::uint32_t rising = 0;  // and their number
     bool in_region = false;
@@ -80,7 +81,7 @@ class FairShare {
   void fill(double floor);
   void settle_riders(Link& link, double level);
 
-  // Per flow. Columns, because filling asks for rates far more often than for anything else.
+  // Per flow. Columns, because filling reads rates far more often than anything else.
   std::vector<std::vector<Place>> places_;
   std::vector<double> rate_;
   std::vector<double> before_;  // the rate before this settle
@@ -90,9 +91,9 @@ class FairShare {
   std::vector<std::uint32_t> added_;
   double slowest_removed_ = kUnsettled;
   bool settled_ = false;
-  std::vector<std::uint32_t> region_;  // links, at first those that add and remove touched
+  std::vector<std::uint32_t> region_;  // links, initially those that add and remove touched
   std::vector<std::uint32_t> changed_;
-  std::vector<Level> levels_;  // a heap; a link's level only rises, so an entry may be too low, never too high
+  std::vector<Level> levels_;  // a heap; a link's level only rises, so an entry may be too low but never too high
 };
 
 }  // namespace syntony

@@ -7,7 +7,7 @@ namespace {
 
 std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
 
-/// One crossing per link, with the weights of all, each times `share`.
+/// Combines crossings to one per link, adding the weights, each times `share`.
 void merge(std::vector<Crossing>& crossings, double share) {
   std::ranges::stable_sort(crossings, {}, &Crossing::link);
   std::size_t kept = 0;
@@ -73,12 +73,12 @@ void PathChooser::leave(std::int32_t set, std::int32_t path, double bytes) {
   if (backlog_.empty()) return;
   for (const Crossing& crossing : crossings(set, path)) {
     Backlog& backlog = backlog_[crossing.link];
-    // An idle link has nothing to do, whatever rounding says.
+    // An idle link has exactly nothing to do, regardless of rounding.
     backlog.bytes = --backlog.messages == 0 ? 0 : backlog.bytes - bytes * crossing.weight;
   }
 }
 
-/// What differs by rounding only is equal.
+/// Differences within rounding count as equal.
 bool PathChooser::Load::clearly_less_than(const Load& other) const {
   constexpr double kSame = 1 - 1e-9;
   if (worst < other.worst * kSame) return true;

@@ -1,9 +1,9 @@
-// PathChooser: which way a message takes at the moment it starts.
+// PathChooser: which path a message takes when it starts.
 //
-// least_loaded takes the path whose worst link has least to do, and among equals the one whose links together have
-// least, then the first. What a link has to do are the bytes of all messages that have started on it and not left, per
-// byte/s: what a sender can count that knows what it has posted and what has been completed, in the manner of HPN
-// (Qian et al., SIGCOMM 2024), but over the links of the whole path.
+// least_loaded takes the path whose worst link has the least to do; among equals the one whose links together have the
+// least; then the first. What a link has to do is the bytes of all messages that have started on it and not left, per
+// byte/s. A sender can count that from what it has posted and what has been completed, as in HPN (Qian et al., SIGCOMM
+// 2024), but here it covers the links of the whole path.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace syntony {
 
 class PathChooser {
  public:
-  /// `capacity`: bytes/s of every link; `balances`: whether any message goes by PathPolicy::least_loaded. What is
-  /// referred to must outlive this.
+  /// `capacity`: bytes/s of every link; `balances`: whether any message uses PathPolicy::least_loaded. The referenced
+  /// data must outlive this.
   PathChooser(const Paths& paths, std::span<const double> capacity, bool balances);
 
-  /// The path of the set for a message that starts, or -1 where it takes all of them.
+  /// The path of the set for a message that starts, or -1 if it takes all of them.
   [[nodiscard]] std::int32_t choose(std::int32_t set, PathPolicy policy, double bytes);
   /// The links of that choice, each once. Valid until the next call.
   [[nodiscard]] std::span<const Crossing> crossings(std::int32_t set, std::int32_t path);
@@ -29,7 +29,7 @@ class PathChooser {
   void leave(std::int32_t set, std::int32_t path, double bytes);
 
  private:
-  struct Load {  // seconds that the path's worst link, and all of its links, have to do
+  struct Load {  // seconds of work for the path's worst link, and for all its links
     double worst = 0, sum = 0;
     [[nodiscard]] bool clearly_less_than(const Load& other) const;
   };
@@ -42,9 +42,9 @@ class PathChooser {
 
   const Paths& paths_;
   std::span<const double> capacity_;
-  std::vector<std::vector<Crossing>> of_path_;  // filled when first asked for
+  std::vector<std::vector<Crossing>> of_path_;  // filled on first use
   std::vector<std::vector<Crossing>> of_set_;
-  std::vector<Backlog> backlog_;  // per link; empty where nothing is balanced
+  std::vector<Backlog> backlog_;  // per link; empty if nothing is balanced
 };
 
 }  // namespace syntony

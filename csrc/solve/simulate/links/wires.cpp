@@ -6,7 +6,7 @@
 namespace syntony {
 namespace {
 
-// Times that are equal by the model differ by rounding; what is this close happens at once.
+// Times that are equal in the model differ by rounding; closer ones count as simultaneous.
 constexpr double kSameTime = 1e-12;
 constexpr double kSameRate = 1e-9;
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -56,7 +56,7 @@ std::span<const WireEvent> Wires::advance() {
   return events_;
 }
 
-/// Gathers what happens now.
+/// Collects what happens now.
 void Wires::collect() {
   events_.swap(leaving_);
   while (!appointments_.empty() && appointments_.top().time <= now_ * (1 + kSameTime)) {
@@ -71,7 +71,7 @@ void Wires::leave(std::uint32_t tag, double latency) {
   appointments_.push({now_ + latency, {WireEvent::Kind::arrived, tag}});
 }
 
-/// Shares the links among the messages that stream now, and moves their ends.
+/// Shares the links among the messages that are streaming now, and updates their end times.
 void Wires::share() {
   const std::span<const std::uint32_t> settled = shares_.settle();
   for (const std::uint32_t number : settled) {
@@ -85,7 +85,7 @@ void Wires::share() {
   }
   const std::size_t streaming = messages_.size() - free_.size();
   if (fresh_.size() * 4 > streaming || finishes_.size() > streaming * 4) {
-    // Most ends are new, or most of the heap is old: a new heap is cheaper.
+    // If most ends are new, or most of the heap is outdated, building a new heap is cheaper.
     fresh_.clear();
     for (std::uint32_t number = 0; number < messages_.size(); ++number) {
       const Message& message = messages_[number];
@@ -105,7 +105,7 @@ void Wires::share() {
   }
 }
 
-/// Takes off the links what has put its last byte on the wire by now.
+/// Removes from the links the messages whose last byte is on the wire by now.
 void Wires::finish_due() {
   while (!finishes_.empty() && finishes_.top().time <= now_ * (1 + kSameTime)) {
     const auto [time, number, version] = finishes_.top();

@@ -4,8 +4,8 @@
 //     link 1       [= message 1 =]                                once, at a max-min fair rate (fair_share.hpp), and
 //                                 ·· latency ··▶ 0 arrived        arrives `latency` after its last byte has left
 //
-// Whoever simulates starts messages with `send` and learns from `advance` what becomes of them. What happens at one
-// moment is one batch: links are shared anew once per moment, however many messages begin or end there.
+// A simulator starts messages with `send` and learns their progress from `advance`. Everything that happens at one
+// moment is one batch: links are shared anew once per moment, however many messages begin or end then.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@ namespace syntony {
 struct WireEvent {
   enum class Kind : std::uint8_t {
     left,     // the message's last byte is on the wire
-    arrived,  // it is there
-    woken,    // a moment that `wake` asked for has come
+    arrived,  // it has arrived
+    woken,    // a time requested by `wake` has come
   };
   Kind kind;
   std::uint32_t tag;
 };
 
-/// Since `time`, `link` has carried `rate` bytes/s.
+/// From `time` on, `link` carries `rate` bytes/s.
 struct LinkRate {
   double time;
   std::uint32_t link;
@@ -40,26 +40,26 @@ struct LinkRate {
 
 class Wires {
  public:
-  /// `capacity`: bytes/s of every link; `timeline`: whether the rates of links are written down.
+  /// `capacity`: bytes/s of every link; `timeline`: whether to record the rates of links.
   Wires(std::vector<double> capacity, bool timeline);
 
-  /// Seconds since the beginning.
+  /// Seconds since the start.
   [[nodiscard]] double now() const { return now_; }
 
-  /// Starts a message now. Tags are the caller's. A message without bytes, or without crossings, leaves at once.
+  /// Starts a message now. Tags are chosen by the caller. A message without bytes or crossings leaves immediately.
   void send(std::uint32_t tag, std::span<const Crossing> crossings, double bytes, double latency);
   void wake(std::uint32_t tag, double at);
 
-  /// What happens next, all of it at time `now()`, by kind and tag; empty when nothing is under way. What is sent then
-  /// and leaves at once is for the next call, at the same time. Valid until the next call.
+  /// What happens next, all of it at time `now()`, by kind and tag; empty if nothing is in flight. Messages sent in
+  /// response that leave immediately are reported by the next call, at the same time. Valid until the next call.
   std::span<const WireEvent> advance();
 
   [[nodiscard]] std::span<const LinkRate> timeline() const { return timeline_; }
 
-  /// Appends all that the future of the messages depends on, but for the time: equal numbers, equal futures. Rounded to
-  /// `share` bytes and `moment` seconds.
+  /// Appends everything that the future of the messages depends on, except the time: equal numbers, equal futures.
+  /// Rounded to `share` bytes and `moment` seconds.
   void describe(double share, double moment, std::vector<std::int64_t>& state) const;
-  /// Moves the clock; what is under way stays as far from its end as it was.
+  /// Advances the clock; what is in flight stays as far from its end as it was.
   void skip(double seconds);
 
  private:
@@ -73,7 +73,7 @@ class Wires {
     [[nodiscard]] double end() const { return since + remaining / rate; }
     double latency = 0;
   };
-  struct Finish {  // of a message, unless its version has changed since
+  struct Finish {  // of a message; void if its version has changed since
     double time;
     std::uint32_t message;
     std::uint32_t version;
@@ -93,7 +93,7 @@ class Wires {
       this->c.swap(items);
       std::ranges::make_heap(this->c, std::greater<>{});
     }
-    void postpone(double seconds) {  // all alike, so their order stays
+    void postpone(double seconds) {  // all equally, so their order stays
       for (Item& item : this->c) item.time += seconds;
     }
   };
@@ -105,7 +105,7 @@ class Wires {
 
   bool keeps_timeline_;
   std::vector<LinkRate> timeline_;
-  std::vector<double> last_rate_;  // per link, where a timeline is kept
+  std::vector<double> last_rate_;  // per link, if a timeline is recorded
 
   FairShare shares_;
   double now_ = 0;
