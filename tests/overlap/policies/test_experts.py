@@ -135,3 +135,16 @@ def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
     assert not any(op.kind is Kind.ALL_TO_ALL for op in plan.graph)
     sharded = generate(dense(), Layout(dp=4, zero=3, microbatches=4))
     assert seconds(sharded, priced(sharded), "dualpipe", batches=2) < seconds(sharded, priced(sharded), "fifo")
+
+
+def test_no_expert_travels_beside_parts_of_rows() -> None:
+    layout = Layout(dp=2, ep=2, tp=2, dedup=True)
+    graph = generate(layers_of(model_named("gpt:hidden=256,blocks=2,experts=8"), layout, Form(4)), layout)
+    cost = priced(graph)
+    with pytest.raises(UserError, match="with dedup, a rank sends a part of each"):
+        policy("fastermoe").plan(graph, cost)
+    for name, lanes in (("tutel", {"ep", "tp"}), ("janus", {"ep"})):
+        plan = policy(name).plan(graph, cost)
+        assert not any(layer.visits for layer in plan.graph.layers)
+        assert simulate(plan, cost).seconds <= seconds(graph, cost, "gshard")
+        assert lanes <= {op.lane for op in plan.graph if op.microbatch >= 0}

@@ -90,6 +90,27 @@ def test_a_grid_divides_all_but_norms(side: int) -> None:
     }  # fmt: skip
 
 
+def test_tokens_go_to_experts_once() -> None:
+    """With dedup, ep moves 1/tp of the bytes, and tp moves what arrives, once into the experts and once out of them."""
+    model = model_named("gpt:hidden=512,blocks=2,heads=8,experts=8,seq=128")
+    layout = Layout(dp=4, ep=4, tp=2)
+    plain, once = (
+        {move.name: move for move in layers_of(model, form)[-2].transfers}
+        for form in (layout, replace(layout, dedup=True))
+    )
+    assert [*once] == ["sizes", "dispatch", "widen", "narrow", "combine", "leave"]
+    for way in ("dispatch", "combine"):
+        assert once[way].bytes * 2 == plain[way].bytes
+    assert once["widen"].bytes == once["narrow"].bytes == plain["dispatch"].bytes
+    assert once["leave"] == plain["leave"]
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 2}, {"dp": 2, "ep": 2}])
+def test_no_copies_of_tokens(sizes: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="tp and ep must be 2 or more"):
+        Layout(**sizes, dedup=True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("sizes", [{"tp": 8}, {"tp": 4, "cp": 2}, {"tp": 4, "dp": 2, "ep": 2}])
 def test_no_grid(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match="grid needs tp to be the square of a number"):

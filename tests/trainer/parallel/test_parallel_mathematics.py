@@ -153,5 +153,11 @@ def test_experts_in_parts(ep: int, sequence: bool) -> None:
     check(tiny(experts=4), dp=2, tp=2, ep=ep, sequence=sequence)
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+def test_tokens_sent_to_experts_once(sequence: bool) -> None:
+    """Ranks of tp send a part of each row, not a copy of it."""
+    check(tiny(experts=4), dp=2, tp=2, ep=2, dedup=True, sequence=sequence)
+
+
 def test_copies_of_experts() -> None:
     check(tiny(experts=4, top=1), dp=4, ep=2)

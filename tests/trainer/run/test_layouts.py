@@ -161,6 +161,13 @@ CLOSE = {
         "ep2 x tp2 moved": MOVED | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 guests": GUESTS | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 hot": HOT | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 dedup": EXPERTS | split(dp=2, ep=2, tp=2, dedup=True),
+        "ep2 x tp2 dedup in parts": EXPERTS | split(dp=2, ep=2, tp=2, dedup=True, sequence=False) | chunked("ep"),
+        "ep2 x tp2 dedup in pieces of rows": EXPERTS
+        | split(dp=2, ep=2, tp=2, dedup=True, recompute=True)
+        | {"chunk": {"count": 4, "lanes": ["ep"]}},
+        "ep2 x tp2 dedup moved": MOVED | split(dp=2, ep=2, tp=2, dedup=True),
+        "ep2 x tp2 dedup hot": HOT | split(dp=2, ep=2, tp=2, dedup=True),
         "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
     },
 }
@@ -203,6 +210,8 @@ TWINS = {
         (looped(1, dp=2, tp=2, zero=3), split(dp=2, tp=2)),
         (FACTORS | split(dp=2, tp=2, sequence=False), split(dp=2, tp=2, sequence=False)),
         (EXPERTS | looped(1, dp=2, ep=2, tp=2), EXPERTS | split(dp=2, ep=2, tp=2)),
+        (EXPERTS | looped(1, dp=2, ep=2, tp=2, dedup=True), EXPERTS | split(dp=2, ep=2, tp=2, dedup=True)),
+        (EXPERTS | split(dp=2, ep=2, tp=2, dedup=True) | chunked("ep"), EXPERTS | split(dp=2, ep=2, tp=2, dedup=True)),
     ],
     "4 seldom": [
         (looped(1, tp=4), split(tp=4)),
@@ -263,7 +272,7 @@ def tells(name: str) -> bool:
         (2, "syntony", [name for name in CLOSE[2] if name not in SELDOM]),
         (2, "gloo", ["ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring"]),
         (4, "syntony", SOME),
-        (4, "syntony", ["dp2 x tp2", "tp4 grid", "cp2 x tp2 zero 3", "ep2 x tp2 hot"]),
+        (4, "syntony", ["dp2 x tp2", "tp4 grid", "cp2 x tp2 zero 3", "ep2 x tp2 dedup hot"]),
         pytest.param(2, "syntony", SELDOM, marks=pytest.mark.sweep),
         pytest.param(4, "syntony", EXACT[4].keys(), marks=pytest.mark.sweep),
         pytest.param(4, "syntony", CLOSE[4].keys(), marks=pytest.mark.sweep),

@@ -59,6 +59,8 @@ class Parallel:
                          gather weights for the backward out of these (ZeRO++'s hpZ); 1: out of all ranks' shards again
     sequence             with tp: between the branches, activations are sharded along the sequence
     grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
+    dedup                with tp and ep: tokens are sent to experts once, each rank of tp sends a part of their width;
+                         without, each sends the whole (duplicate token dropping of Singh et al., TED, ICS 2023)
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
                          `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
     inner                of a ring, so many neighbours are a ring of their own, in which keys and values go round before
@@ -81,6 +83,7 @@ class Parallel:
     secondary: int = 1
     sequence: bool = True
     grid: bool = False
+    dedup: bool = False
     attention: Attention = "ring"
     traders: int = 1
     inner: int = 1
@@ -212,6 +215,11 @@ class Layout(Parallel):
             raise UserError(
                 f"grid needs tp to be the square of a number, and cp and ep to be 1; they are {self.tp}, {self.cp}, "
                 f"{self.ep}"
+            )
+        if self.dedup and (self.tp == 1 or self.ep == 1):
+            raise UserError(
+                f"dedup is about the copies that ranks of tp send to experts: tp and ep must be 2 or more, and are "
+                f"{self.tp} and {self.ep}"
             )
         if self.slices > 1 and (self.cp > 1 or self.ep > 1):
             raise UserError(

@@ -17,6 +17,7 @@ the trainer runs (trainer/parallel): it takes operations, bytes and cuts from he
     mlp         norm | feed | add                      enter_feed, leave_feed
     router      fork | route                           enter
     experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
+                (dedup)                                sizes, dispatch, widen, narrow, combine, leave
     embedding   embed | place                          leave
     head        norm | logits | loss                   enter, totals
     on a grid   fork | norm | inner | add              across, weights, heads or hidden
@@ -179,6 +180,7 @@ def check(model: ModelSpec, layout: Parallel) -> None:
         ("heads", model.heads, tp * layout.trading),
         ("heads of keys and values", model.kv, tp),
         ("ffn", model.ffn, tp),
+        ("numbers in a width", model.hidden, tp if layout.dedup else 1),
         ("words", model.vocab, side),
         ("learned positions", model.seq if model.learned else 0, side),
         ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence and side == 1 else 1)),
@@ -393,11 +395,12 @@ class _Maker:
         m, tp, ep = self._model, self._layout.tp, self._layout.ep
         matrices, routed, spread = 3 if m.gated else 2, self._tokens * m.top_k, m.experts - hot
         each = matrices * m.hidden * m.ffn // tp  # elements of an expert
+        dedup = self._layout.dedup
         moves: list[CommSpec | None] = [None] * 3
         demand, computed = None, float(routed)
         if ep > 1:
             row = m.hidden * self._form.element
-            size = routed * row * spread // m.experts
+            size = came = routed * row * spread // m.experts
             demand = Demand(routed, ep, m.experts, self._form.skew, block % m.experts)
             if self._form.skew:  # the busiest rank's
                 counts, places = demand.counts, np.arange(m.experts)
@@ -405,16 +408,25 @@ class _Maker:
                     counts = counts[:, np.argsort(placed(counts.sum(axis=0), ep, places))]
                 loads = Visits(0.0, 0.0, row, 0).loads(counts, places)
                 computed, size = loads.computed[hot], round(loads.combined[hot] * ep / (ep - 1))
+                came = round(computed * row)
             most = max(1, routed // m.experts) * spread // ep  # an expert's rows from one rank, of each of its experts
             kind = Kind.ALL_TO_ALL if spread else None
             sizes = CommSpec("sizes", "ep", kind, None, 8 * spread, parts="")
+            size //= tp if dedup else 1
             ways = [CommSpec(name, "ep", kind, kind, size, "experts", most) for name in ("dispatch", "combine")]
+            if dedup:  # between the two, ranks of tp have whole rows, and then parts of sums
+                both = [(Kind.ALL_GATHER, Kind.REDUCE_SCATTER), (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
+                ways[1:1] = [
+                    CommSpec(name, "tp", *kinds, came, "experts", most)
+                    for name, kinds in zip(("widen", "narrow"), both, strict=True)
+                ]
             still = [replace(way, forward=None, backward=None, most=m.experts) for way in ways]
             moves = [None if self._form.even else sizes, *(ways if spread else still)]
         feed = 2.0 * computed * m.hidden * m.ffn * matrices / tp
         leave = self._leave("leave") if tp > 1 else None
         kept = routed * (m.ffn * matrices // tp + m.hidden) * self._form.element
-        branch = _Branch("", spread // ep * each, (0, 0, feed, 0, 0), (*moves, leave), kept, products=feed)
+        around = (0,) * (1 + dedup)  # segments between what moves
+        branch = _Branch("", spread // ep * each, (0, *around, feed, *around, 0), (*moves, leave), kept, products=feed)
         shadow = LayerSpec(f"shadow_{block}", hot * each * self._form.element, ()) if hot else None
         made = self._layer(f"experts_{block}", branch)
         return replace(made, expert=ep > 1, joined=True, hot=hot, shadow=shadow, demand=None if hot else demand)

@@ -36,7 +36,7 @@ def offsets(ranks: int, ways: int) -> tuple[tuple[int, ...], ...]:
 
 def is_whole(move: CommSpec) -> bool:
     """Whether all of the sequence is gathered or scattered there, so that shifts can do it."""
-    return move.lane == LANE and move.forward in _WHOLE and move.backward in _WHOLE
+    return move.lane == LANE and move.parts == "rows" and move.forward in _WHOLE and move.backward in _WHOLE
 
 
 def is_product(layer: LayerSpec, segment: int) -> bool:

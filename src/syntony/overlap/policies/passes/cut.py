@@ -62,7 +62,7 @@ def chunks(graph: Graph, count: int, lanes: Collection[str]) -> dict[OpKey, int]
         beside = moves[op.segment : op.segment + 1]
         if op.lane == COMPUTE:
             beside = moves[max(op.segment - 1, 0) : op.segment + 1]
-        inside = all(move.lane in lanes and move.parts == "experts" for move in beside)
+        inside = "ep" in lanes and all(move.parts == "experts" for move in beside)
         return gcd(count, *(move.most for move in beside)) if inside and len(beside) == 1 + (op.lane == COMPUTE) else 1
 
     wanted = {op.key: parts(op) for op in graph}

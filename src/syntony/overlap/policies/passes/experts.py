@@ -88,6 +88,8 @@ def with_guests(graph: Graph, cost: Cost, together: bool = False) -> Graph:
     spread = [i for i, layer in enumerate(graph.layers) if layer.demand is not None]
     if layout is None or not spread:
         raise UserError("this step has no experts that could be guests")
+    if layout.dedup:
+        raise UserError("experts travel beside whole rows; with dedup, a rank sends a part of each")
     computing = dict.fromkeys(spread, 0.0)
     for op, took in zip(graph, seconds, strict=True):
         if op.lane == COMPUTE and op.layer in computing and op.microbatch == 0 and op.kind is not Kind.RECOMPUTE:

@@ -32,7 +32,8 @@ def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
     changes from microbatch to microbatch without a copy: either tokens are sent, or all experts are. The tuner chooses
     the all_to_all (`direct`, or by level)."""
     lanes = inner_lanes(graph, "ep")
-    asked = any(layer.demand is not None for layer in graph.layers)
+    whole = graph.layout is None or not graph.layout.dedup
+    asked = whole and any(layer.demand is not None for layer in graph.layers)
     forms = [graph, with_guests(graph, cost, together=True)] if asked else [graph]
     found = [chunk(form, one, lanes) for form in forms for one in ([degree] if degree else DEGREES)]
     return best_of(cost, map(Decided, found))

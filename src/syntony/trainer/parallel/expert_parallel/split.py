@@ -5,6 +5,14 @@
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
                        `- sizes                    how many these will be; where all know that (`even`), nothing
 
+With `dedup`, ranks of `tp`, which have the same rows, send the columns of which they are in charge:
+
+    pack ---dispatch---> (columns) ---widen---> feed ---narrow---> (columns) ---combine---> unite
+         1/tp of a row             gather          sum, scatter             1/tp of a row
+
+and hand the sum of that many columns on, with zeros for all others. Singh et al., A Hybrid Tensor-Expert-Data
+Parallelism Approach (ICS 2023), section on duplicate token dropping; they drop tokens, which is as much.
+
 Or experts come to the rows: those that a microbatch's counts speak for (guests.py), or always all of them (Liu et al.,
 Janus, 2023), or the first ones. These are the layer's shadow: every rank has it while it uses it, and rows for it stay.
 The same segments compute the same products then, as on one rank. In parts, the first one has the rows that stay; where
@@ -17,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from syntony.base.command import UserError
@@ -26,6 +35,7 @@ from syntony.trainer.model.layer import Branch, ForwardContext, Run, Transfer
 from syntony.trainer.parallel.expert_parallel.guests import hosting
 from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
 from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,8 @@ def expert_parallel(
         if even and spread:
             branch = branch.with_segment(0, _known(branch.segments[0], ranks, rank))
         branch = replace(branch, weights=weights if spread else (), shadow=near if hot else (), sources=ranks)
-        return replace(branch, points=(*points, branch.points[-1]))
+        branch = replace(branch, points=(*points, branch.points[-1]))
+        return _once(branch, mesh, model.width, spread > 0) if mesh.layout.dedup else branch
 
     return [mine(branch) if branch.kind == "experts" else branch for branch in branches]
 
@@ -85,3 +96,29 @@ def _known(arrange: Run, ranks: int, rank: int) -> Run:
         return counts.view(ranks, -1)[rank].repeat(ranks), *rest
 
     return run
+
+
+def _once(branch: Branch, mesh: Mesh, width: int, travels: bool) -> Branch:
+    """Of rows that travel, if any do, this rank of `tp` sends its part of the width."""
+    ranks, rank = mesh.size("tp"), mesh.place["tp"]
+    arrange, pack, feed, unite, add = branch.segments
+    sizes, dispatch, combine, leave = branch.points
+    first, past = (width * place // ranks for place in (rank, rank + 1))
+
+    def cut(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, ...]:
+        x, *rest = pack(context, *tensors)
+        return x[:, first:past], *rest
+
+    def united(context: ForwardContext, answers: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        return unite(context, F.pad(answers, (first, width - past)), *rest)
+
+    widen, narrow = Enter("widen", ranks, sequence=True), Leave("narrow", ranks, sequence=True)
+    return replace(
+        branch,
+        segments=(arrange, cut if travels else pack, _handed_on, feed, _handed_on, united if travels else unite, add),
+        points=(sizes, dispatch, widen, narrow, combine, leave),
+    )
+
+
+def _handed_on(context: ForwardContext, x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    return x.view_as(x), *rest
