@@ -1,1 +1,1 @@
-"""What all other packages use: errors, parts of the command line, text, numbers and strict readers."""
+"""Shared by all other packages: errors, parts of the command line, text, numbers and strict readers."""

@@ -1,7 +1,7 @@
-"""What a command answers: for people in lines of at most the terminal's width, or with --json for programs.
+"""The output of a command: text in lines of at most the terminal's width, or one JSON object with --json.
 
-One shape for all commands: one JSON object on one line, whose first key is "command". A command that fails answers
-{"command": .., "error": the sentence, "code": the exit code}, and says the sentence on stderr as always.
+All commands share one format: a JSON object on one line, whose first key is "command". A failing command prints
+{"command": .., "error": the sentence, "code": the exit code}, and the sentence on stderr as always.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ NARROW = 80
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds --json; the front door does so for every command."""
+    """Adds --json; the top-level parser does so for every command."""
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
 
 
 def tell(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """What the command found: for programs, or for people."""
+    """Prints a command's result, for programs or for people."""
     print(answer_text(options, told, lines), end="", flush=True)
 
 
 def answer_text(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> str:
-    """What `tell` would print."""
+    """The text that `tell` would print."""
     if options.json:
         return json.dumps({"command": options.command, **told}, ensure_ascii=False) + "\n"
     return "\n".join(fitted(lines)) + "\n"
 
 
 def show(lines: Iterable[str]) -> None:
-    """For people."""
+    """Prints lines for people."""
     print("\n".join(fitted(lines)), flush=True)
 
 
 def tell_json(told: Mapping[str, Any]) -> None:
-    """For programs."""
+    """Prints a JSON object for programs."""
     print(json.dumps(told, ensure_ascii=False), flush=True)
 
 
 def keep_stdout_for_answers() -> None:
-    """From here on only `print` reaches the process's stdout. What libraries write there themselves (HiGHS prints lines
-    that no option turns off), or programs that are started, goes to stderr."""
+    """From here on only `print` reaches the process's stdout. Output of libraries (HiGHS prints lines that no option
+    turns off) and of child processes goes to stderr."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -55,14 +55,14 @@ def keep_stdout_for_answers() -> None:
 
 
 def width() -> int:
-    """Columns for text: the terminal's, 100 at most; 80 where there is none."""
+    """Columns for text: the terminal's, at most 100; 80 without a terminal."""
     return max(20, min(100, shutil.get_terminal_size((NARROW, 24)).columns))
 
 
 def fitted(lines: Iterable[str]) -> list[str]:
-    """The lines, on a terminal broken between words so that none is wider than it.
+    """The lines, wrapped to the terminal's width between words.
 
-    What continues a line is indented four more. Words, paths among them, are never broken.
+    Continuation lines are indented by four more. Words, including paths, are never broken.
     """
     if not sys.stdout.isatty():
         return list(lines)
@@ -70,7 +70,7 @@ def fitted(lines: Iterable[str]) -> list[str]:
 
 
 def wrapped(line: str, most: int | None = None, more: str = "    ") -> list[str]:
-    """One line as lines of at most `most` columns (the terminal's width); `more` indents those after the first."""
+    """One line as lines of at most `most` columns (default: the terminal's); `more` indents all but the first."""
     most = most or width()
     if len(line) <= most:
         return [line]
@@ -82,7 +82,7 @@ def wrapped(line: str, most: int | None = None, more: str = "    ") -> list[str]
 
 
 def shell_lines(command: str, most: int | None = None, indent: str = "  ") -> list[str]:
-    r"""A command line, to be copied: broken between words, each line but the last ends in a backslash."""
+    r"""A command line for copying: wrapped between words, each line but the last ends in a backslash."""
     most = most or width()
     lines = [indent]
     for word in command.split(" "):

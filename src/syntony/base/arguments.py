@@ -1,4 +1,4 @@
-"""What the verbs of this room accept as arguments: sizes, counts, ranks, seconds."""
+"""Parsers of common command-line arguments: sizes, counts, ranks, seconds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rank(text: str) -> int:
 
 
 def ranks(text: str) -> tuple[int, ...]:
-    """Ranks and ranges of ranks between commas: `0-7,16`; each at most once, in the order of the ranks they become."""
+    """Ranks and ranges of ranks, separated by commas: `0-7,16`; each at most once. The order is kept."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -68,7 +68,7 @@ def seconds(text: str) -> float:
 
 
 def pairs(text: str, where: str) -> dict[str, str]:
-    """`k=v,k=v`. Raises UserError, opened by `where`."""
+    """`k=v,k=v`. Raises UserError that begins with `where`."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")

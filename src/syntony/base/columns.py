@@ -1,7 +1,7 @@
-"""Dataclasses of NumPy columns, as the core takes them: contiguous, one dimension, each of one element type.
+"""Dataclasses of NumPy columns in the core's format: contiguous, one-dimensional, each of one element type.
 
 A field `bytes: Float64` takes any array and becomes a read-only column of float64; a field `after: Int32` takes
-integers of any width and becomes one of int32. Fields of other types stay what they are.
+integers of any width and becomes a read-only column of int32. Fields of other types are left unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UInt8 = Annotated[NDArray[np.integer], np.uint8]
 
 
 class Columns:
-    """What such a dataclass derives from."""
+    """Base class of such dataclasses."""
 
     _dtypes: ClassVar[dict[str, type[np.generic]]]
 

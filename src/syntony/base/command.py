@@ -1,7 +1,7 @@
-"""What a room contributes to the `syntony` command: a tuple `COMMANDS` of `Command` in its `cli.py`.
+"""How a package contributes to the `syntony` command: a tuple `COMMANDS` of `Command` in its `cli.py`.
 
-The front door joins the tuples of all rooms into one table; parser, help, completion, man page and documentation are
-made from it.
+The top-level program joins all these tuples into one table, from which it makes the parser, help, completion, man page
+and documentation.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 
 
 class UserError(ValueError):
-    """The user's mistake, told in one sentence: what is wrong, where, and what would be right.
+    """A user error, explained in one sentence: what is wrong, where, and what would be right.
 
-    The front door prints the sentence on stderr and exits with code 2; a traceback is never shown for it.
+    The command prints the sentence on stderr without a traceback and exits with code 2.
     """
 
 
 class FailedError(RuntimeError):
-    """What went wrong though the user made no mistake (a rank died), told in one sentence; exit code 1."""
+    """A failure that is not the user's mistake (a rank died), explained in one sentence; exit code 1."""
 
 
 def tracebacks_wanted() -> bool:
-    """SYNTONY_DEBUG=1, or any of the runtime's levels (csrc/core/process/log.hpp): who debugs wants to see where."""
+    """Whether SYNTONY_DEBUG is 1 or any of the runtime's levels (csrc/core/process/log.hpp)."""
     return os.environ.get("SYNTONY_DEBUG", "") not in ("", "0")
 
 
 @dataclass(frozen=True)
 class Command:
-    """One verb of the command line.
+    """One command of the command line.
 
     `name` are the words that select it: `("topo", "list")` is `syntony topo list`.
     `summary` is one line without a full stop; `example` is a command that works as it stands.
-    `configure` adds the verb's own arguments to its parser; `run` does the work and returns the exit code.
-    `passes_on`: the words after `--` are a command of their own; `run` finds them, unread, in `passed_on`.
-    `limited`: it has options `--timeout` and perhaps `--memory`, within which its process is held (supervised.py), and
-    which Ctrl-C ends at once; `run` finds in `standby` where to note its best answer so far.
+    `configure` adds the command's own arguments to its parser; `run` does the work and returns the exit code.
+    `passes_on`: the words after `--` are a separate command; `run` gets them, unparsed, in `passed_on`.
+    `limited`: it has the option `--timeout` and perhaps `--memory`, which are enforced on its process (supervised.py);
+    Ctrl-C ends it at once; `run` gets in `standby` the place to record its best answer so far.
     """
 
     name: tuple[str, ...]

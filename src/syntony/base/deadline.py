@@ -1,4 +1,4 @@
-"""Time limits of searches, handed down to whatever takes time: seconds of wall clock, unless CLOCK says otherwise."""
+"""Time limits of searches, passed down to everything that takes time: wall-clock seconds, unless CLOCK is changed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 CLOCK: ContextVar[Callable[[], float]] = ContextVar("clock", default=time.monotonic)
-"""What a deadline counts by. A benchmark on a machine that others use, too, sets processor time."""
+"""The clock of deadlines. Benchmarks on a shared machine set it to processor time."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """The end of a search; by default there is none.
+    """The end of a search; endless by default.
 
     timeout  seconds from when this object was made
     """

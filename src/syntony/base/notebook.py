@@ -1,7 +1,7 @@
-"""What notebooks show of our values: the page of `syntony view`, in a frame.
+"""How notebooks display our values: the page of `syntony view`, in a frame.
 
-The room that makes pages stands above all whose values it shows, so the front door (`syntony/__init__.py`), which knows
-all rooms, hands its function down.
+The package that makes pages depends on all packages whose values it shows. So `syntony/__init__.py`, which knows them
+all, passes its function down.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Files that a command writes: one rule for all of them, checked before any work begins.
+"""Files that a command writes: one rule for all, checked before any work begins.
 
     parser ── add_output ──► action Output ── arguments_of ──► require_outputs     before the work: exit code 2
                                                  --force       write_text, RowFile  after it, or row by row
                                                                wrote                "wrote F (12 MB)"
 
-The folder must be there and take a new file, with room in it; the name must end as the format's files do; a file that
-exists stays unless the command is given `--force`. What is neither a file nor a folder (/dev/null, a pipe) is written
-where it is.
+The folder must exist, accept a new file and have room for it; the name must end as the format's files do; an existing
+file is kept unless the command is given `--force`. A path that is neither a file nor a folder (/dev/null, a pipe) is
+written directly.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from syntony.base.files.strict_json import FileError
 from syntony.base.files.whole_file import beside, is_special
 from syntony.base.wording import size_of_file
 
-_ROOM = 1 << 16  # bytes that a file's folder must have room for
+_ROOM = 1 << 16  # free bytes required in a file's folder
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # of launchers; rank 0 writes
 
 
 class Output(argparse.Action):
-    """An argument that names a file to write, or with `folder` a folder to fill.
+    """An argument that names a file to write or, with `folder`, a folder to fill.
 
-    `endings`: how the name may end, such as (".json",); any where it is empty. `what`: what such a file is, for the
-    sentence that refuses another ending.
+    `endings`: the allowed endings of the name, such as (".json",); empty allows any. `what`: the kind of file, for the
+    message that rejects another ending.
     """
 
     def __init__(self, *, endings: Sequence[str] = (), what: str = "", folder: bool = False, **keywords: Any) -> None:
@@ -61,7 +61,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def require_outputs(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[Path]:
-    """The files that will be written and that do not exist yet. Raises UserError for one that cannot be."""
+    """The files that will be written and do not exist yet. Raises UserError for one that cannot be written."""
     named = [(action, getattr(arguments, action.dest)) for action in outputs_of(parser)]
     given = [(action, Path(value)) for action, value in named if value is not None]
     if any(os.environ.get(variable, "0") != "0" for variable in _RANKS):
@@ -80,7 +80,7 @@ def require_outputs(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 
 
 def require_output(path: Path, force: bool) -> None:
-    """Raises UserError where the file cannot be written, or exists and may not be replaced."""
+    """Raises UserError if the file cannot be written, or exists and may not be replaced."""
     if is_special(path):
         return
     if path.is_dir():
@@ -93,8 +93,8 @@ def require_output(path: Path, force: bool) -> None:
 
 
 def require_series(path: Path | None, names: str, force: bool) -> None:
-    """Checks files beside `path` that a command cannot number before its work: F.NAME.json for F.json, where NAME
-    matches `names`. Raises UserError where one exists and may not be replaced."""
+    """Checks a series of files beside `path` whose number is not known in advance: F.NAME.json for F.json, where NAME
+    matches `names`. Raises UserError if one exists and may not be replaced."""
     if path is None or is_special(path):
         return
     pattern = re.compile(f"{re.escape(path.stem)}\\.(?:{names}){re.escape(path.suffix)}")
@@ -120,7 +120,7 @@ def _require_ending(action: Output, path: Path) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """A folder that exists and can be written, or whose parent can: then it is made."""
+    """Requires a folder that exists and is writable, or whose parent is; then it is created."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path}: it is a file, and no folder")
     if not path.exists() and not path.parent.is_dir():

@@ -13,12 +13,13 @@ QUIET_SECONDS = 2.0
 
 @contextmanager
 def progress(what: str, limit: float | None = None) -> Iterator[Callable[[float], None]]:
-    """Shows `what` and the seconds gone on stderr while the body runs, from the third second on.
+    """Shows `what` and the elapsed seconds on stderr while the body runs, from the third second on.
 
-    limit  seconds after which the work ends by itself with what it has: it is then said how many are left at most
+    limit  seconds after which the work stops by itself with its result so far; the line then shows how many are left
+           at most
 
-    The body may call what it is given with the share of the work that is done (0 to 1): then it is said how many
-    seconds are left if the rest goes as fast.
+    The body may call the yielded function with the completed share of the work (0 to 1); the line then shows how many
+    seconds are left at this pace.
     """
     done = [0.0]
     if not sys.stderr.isatty():

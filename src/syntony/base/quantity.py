@@ -1,7 +1,7 @@
-"""Numbers as people write them: counts, sizes of grids, bytes or bits per second (exact), seconds, on and off.
+"""Numbers as users write them: counts, sizes of grids, bytes or bits per second (exact), seconds, on and off.
 
-Each reader takes the text of one argument and returns its value, or raises `ValueError` with what would be right
-(a phrase, without the argument's name: the caller knows it).
+Each parser takes the text of one argument and returns its value, or raises `ValueError` with what would be right
+(a phrase without the argument's name, which the caller knows).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def size(text: str) -> int:
-    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1 G`, `1e6`, `2GiB`, `100kB`; parts of a byte are dropped.
+    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1 G`, `1e6`, `2GiB`, `100kB`; fractions of a byte are dropped.
 
-    K, M, G and T are powers of 1024, as nccl-tests has them; so are KiB, MiB, ..; kB (or KB), MB, .. are of 1000.
+    K, M, G and T are powers of 1024, as in nccl-tests; so are KiB, MiB, ..; kB (or KB), MB, .. are powers of 1000.
     """
     match = _SIZE.fullmatch(text.strip())
     found = 1 << 64
@@ -48,7 +48,7 @@ def size(text: str) -> int:
     return found
 
 
-@lru_cache(maxsize=1024)  # a topology file says the same few rates thousands of times
+@lru_cache(maxsize=1024)  # a topology file repeats the same few rates thousands of times
 def rate(text: str) -> Fraction:
     """Bytes per second, exact and positive: `25e9`, `12.5e9`, `1/3`, `25GB/s`, `200Gbit/s` (1000), `1GiB/s` (1024)."""
     match = _RATE.fullmatch(text)
@@ -67,7 +67,7 @@ def rate(text: str) -> Fraction:
 
 
 def bit_rate(text: str) -> Fraction:
-    """A line rate as network people write it, in bytes/s, exact and positive: `200mbit`, `1.5gbit`."""
+    """A line rate in bits, as usual for networks; returns bytes/s, exact and positive: `200mbit`, `1.5gbit`."""
     match = _BIT_RATE.fullmatch(text)
     if match and Fraction(match[1]) > 0:
         return Fraction(match[1]) * {"k": 10**3, "m": 10**6, "g": 10**9}[match[2]] / 8
@@ -105,7 +105,7 @@ def duration(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A part of a whole: '1%' or '0.01'. ValueError tells what would be one."""
+    """A part of a whole: '1%' or '0.01'. ValueError says what would be valid."""
     number, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
     try:
         value = float(number) / percent

@@ -1,4 +1,4 @@
-"""Rows of numbers: equal ones found, ragged ones cut and padded. Ragged columns are an offset column and a flat one."""
+"""Rows of numbers: finds equal rows, cuts and pads ragged ones. Ragged columns are an offset column and a flat one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Integers = NDArray[np.signedinteger]
 
 
 def distinct(rows: Integers) -> tuple[Integers, Integers]:
-    """The first row of every kind of equal rows (numbers from -1), and the kind of every row."""
+    """The first row of each class of equal rows (entries from -1), and the class of every row."""
     key, kinds = np.zeros(len(rows), np.int64), 1
     for column in rows.T:
-        # Two numbers at a time become one, so that nothing but plain numbers is compared.
+        # Combines one more column at a time into a single number, so that only plain numbers are compared.
         values = int(column.max(initial=0)) + 2
         if kinds * values >= 1 << 62:
             first, key = _numbered(key, kinds)
@@ -22,23 +22,23 @@ def distinct(rows: Integers) -> tuple[Integers, Integers]:
 
 
 def in_order(numbers: Integers) -> Integers:
-    """The places of the numbers (from 0 on) in ascending order, equal ones as they come.
+    """A stable argsort of numbers from 0 on.
 
-    Short numbers are sorted by radix, which is much faster.
+    Small numbers are radix-sorted, which is much faster.
     """
     short = numbers.astype(np.int16) if numbers.max(initial=0) < 1 << 15 else numbers
     return np.argsort(short, kind="stable")
 
 
 def first_uses(numbers: Integers, limit: int) -> Integers:
-    """Where each of 0..limit-1 first stands in `numbers`; -1 where it does not."""
+    """The first position of each of 0..limit-1 in `numbers`; -1 if it does not occur."""
     first = np.full(limit, -1, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment wins
     return first
 
 
 def _numbered(key: Integers, limit: int) -> tuple[Integers, Integers]:
-    """The first of every kind of equal keys in 0..limit-1, and the kind of every key."""
+    """The first of each class of equal keys in 0..limit-1, and the class of every key."""
     if limit > 4 * len(key) + 1024:
         _, first, kind = np.unique(key, return_index=True, return_inverse=True)
         return first, kind
@@ -48,7 +48,7 @@ def _numbered(key: Integers, limit: int) -> tuple[Integers, Integers]:
 
 
 def pieces(column: Integers, first: Integers, lengths: Integers) -> Integers:
-    """column[first[i] : first[i] + lengths[i]] for all i, one after another."""
+    """The concatenation of column[first[i] : first[i] + lengths[i]] for all i."""
     before = np.cumsum(lengths) - lengths
     at = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
     return column[at]

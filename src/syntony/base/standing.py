@@ -1,4 +1,4 @@
-"""Standing: how much of a published system stands behind its name here."""
+"""Standing: how much of a published system is implemented under its name here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Standing(StrEnum):
-    """`W`: the whole idea; `S`: whole, simulated only; `P`: a part of it."""
+    """`W`: the whole design; `S`: the whole, but only simulated; `P`: a part of it."""
 
     WHOLE = "W"
     SIMULATED = "S"
@@ -14,5 +14,5 @@ class Standing(StrEnum):
 
 
 def standing_of(missing: str, simulated: str) -> Standing:
-    """Of a row that says what of the idea it does not do, and why it can only be simulated; "": nothing."""
+    """The standing of a row that says what it does not implement, and why it is only simulated; "": nothing."""
     return Standing.PARTIAL if missing else Standing.SIMULATED if simulated else Standing.WHOLE

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: all three unwind the main thread, so that what was built is removed on the way out."""
+"""Ctrl-C, SIGTERM and SIGHUP: all three unwind the main thread, so that resources are released on the way out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked for the end. `code` is the exit code that says so."""
+    """A signal asked the process to end. `code` is the corresponding exit code."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -20,9 +20,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stopping_by_signals() -> Iterator[None]:
-    """Within, the signals raise Stopped in the main thread. Those that are ignored (nohup) stay so.
+    """Inside the context, the signals raise Stopped in the main thread. Ignored signals (nohup) stay ignored.
 
-    Called in another thread, which cannot choose, it changes nothing.
+    Has no effect in another thread, which cannot set signal handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def stopping_by_signals() -> Iterator[None]:
 
 
 def be_a_child() -> None:
-    """In a forked process that its parent ends: Ctrl-C is the parent's to hear, SIGTERM and SIGHUP end it at once."""
+    """For a forked process that its parent ends: ignores Ctrl-C, which the parent handles; SIGTERM, SIGHUP kill it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

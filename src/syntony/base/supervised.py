@@ -1,11 +1,11 @@
-"""A process of its own for the work of a command, so that its limits hold whatever a solver does.
+"""Runs a command's work in a child process, so that its limits hold whatever a solver does.
 
-    parent   waits; ends the child when time is up, on Ctrl-C, or when it takes too much memory; says so in a sentence
-    child    goes on with the work as if nothing had happened, and notes the best answer that it has so far
+    parent   waits; ends the child at the time limit, on Ctrl-C, or if it takes too much memory; reports why
+    child    does the work, and records the best answer that it has so far
 
-Solvers are other people's C++: some look at no clock for minutes, Python obeys Ctrl-C only when they return, and
-refused memory would abort them in the middle of a word. So nothing is refused; who takes too much is ended. Files are
-written beside their place and then renamed, so none is left half written.
+Solvers are third-party C++: some check no clock for minutes, Python handles Ctrl-C only when they return, and a failed
+allocation would abort them midway. So no allocation is refused; a process that takes too much is ended. Files are
+written beside their place and then renamed, so none is left incomplete.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from syntony.base.command import UserError
 from syntony.base.stopping import Stopped
 
 GRACE = 2.0
-"""Seconds over the time limit for what follows a search: its proof, its file."""
+"""Seconds beyond the time limit for the work after a search: its proof, its file."""
 _WATCH = 0.05
-"""Seconds between two looks at the memory."""
+"""Seconds between two checks of the memory."""
 _PARTING = 0.5
-"""Seconds in which an interrupted child may tidy up."""
+"""Seconds that an interrupted child has to clean up."""
 _DIE_WITH_PARENT = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 
 
 @dataclass(frozen=True)
 class Standby:
-    """What is to be said if the work must be ended: noted by the child, said by the parent.
+    """The output in case the work must be ended: recorded by the child, printed by the parent.
 
-    notes  a file in memory, a line per answer; None in a process that nobody watches
+    notes  a file in memory, one line per answer; None in an unsupervised process
     """
 
     notes: int | None = None
 
     def answer(self, output: str, note: str) -> None:
-        """From now on an ended command prints `output` on stdout, and "stopped after ..; `note`" on stderr."""
+        """From now on, if ended, the command prints `output` on stdout, and "stopped after ..; `note`" on stderr."""
         if self.notes is not None:
             os.write(self.notes, json.dumps([output, note]).encode() + b"\n")
 
     def last(self) -> tuple[str, str] | None:
-        """The last answer, if there is any; half a line does not count."""
+        """The last complete answer, if there is any; a partial line does not count."""
         if self.notes is None:
             return None
         lines = os.pread(self.notes, os.fstat(self.notes).st_size, 0).split(b"\n")
@@ -58,10 +58,10 @@ class Standby:
 
 
 def supervise(what: str, seconds: float | None = None, memory: int | None = None) -> Standby:
-    """From here on a child does the work; this returns in the child only.
+    """From here on a child does the work; this returns only in the child.
 
-    In the parent it exits: with the child's code; when time is up, with 0 if there is an answer, else it raises
-    UserError about `what`; after Ctrl-C, with 130. `memory`: bytes that the child and its own children may take.
+    The parent exits with the child's code. At the time limit it exits with 0 if there is an answer, else it raises
+    UserError about `what`; after Ctrl-C it exits with 130. `memory`: limit in bytes for the child and its children.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -74,7 +74,7 @@ def supervise(what: str, seconds: float | None = None, memory: int | None = None
 
 
 def die_with_parent() -> None:
-    """This process ends when its parent does, whatever it is at."""
+    """Makes this process end when its parent does."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
@@ -102,7 +102,7 @@ def _exit_code(child: int, standby: Standby, what: str, seconds: float | None, m
 
 
 def _wait(child: int, seconds: float | None, memory: int | None) -> Literal["ended", "late", "memory"]:
-    """Waits for the end of the child, or for the limit that it does not keep."""
+    """Waits until the child ends or exceeds a limit."""
     end = None if seconds is None else time.monotonic() + seconds
     pidfd = os.pidfd_open(child)
     try:
@@ -119,7 +119,7 @@ def _wait(child: int, seconds: float | None, memory: int | None) -> Literal["end
 
 
 def _end(child: int, parting: float) -> None:
-    """Ends the child; it may first take so many seconds to do so itself."""
+    """Ends the child, after giving it some seconds to do so itself."""
     if parting:
         os.kill(child, signal.SIGINT)
         pidfd = os.pidfd_open(child)
@@ -130,12 +130,12 @@ def _end(child: int, parting: float) -> None:
 
 
 def _resident(process: int) -> int:
-    """Bytes in memory of the process and of those that it started."""
+    """Resident bytes of the process and its children."""
     total = 0
     try:
         total = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
         for thread in Path(f"/proc/{process}/task").iterdir():
             total += sum(_resident(int(one)) for one in (thread / "children").read_text().split())
     except (FileNotFoundError, ProcessLookupError):
-        pass  # It has just ended.
+        pass  # it has just ended
     return total

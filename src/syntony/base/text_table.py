@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[object]], columns: str, indent: str = "") -> list[str]:
-    """A line per row. `columns`: a `<` or `>` for each, to which side its cells are flushed; rows may be shorter."""
+    """One line per row. `columns`: `<` or `>` per column, the alignment of its cells; rows may be shorter."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max((len(row[at]) for row in cells if at < len(row)), default=0) for at in range(len(columns))]
     return [

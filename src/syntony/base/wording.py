@@ -1,4 +1,4 @@
-"""Numbers with their units, counts, ranges of ranks and guesses at names, as sentences say them."""
+"""Numbers with units, counts, ranges of ranks and guesses at names, for use in sentences."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def time(seconds: float) -> str:
 
 @lru_cache(maxsize=1)
 def installed_version() -> str:
-    """Of the package, as installed."""
+    """The version of the installed package."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("syntony")
-    except PackageNotFoundError:  # run from its folder
+    except PackageNotFoundError:  # run from the source folder
         return "unknown"
 
 
@@ -42,7 +42,7 @@ def counted(number: int | Fraction, noun: str) -> str:
 
 
 def in_ranges(ranks: Sequence[int], most: int = 8) -> str:
-    """ "rank 3", "ranks 0..3, 7"; ascending ranks, at most so many ranges of them."""
+    """ "rank 3", "ranks 0..3, 7"; ascending ranks, at most `most` ranges."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     ranges: list[list[int]] = []
@@ -57,13 +57,13 @@ def in_ranges(ranks: Sequence[int], most: int = 8) -> str:
 
 
 def bar(share: float, width: int = 20) -> str:
-    """ "[###############.....]": how much of something there is, 0 to 1; full only where it is all of it."""
+    """ "[###############.....]": a share from 0 to 1; only 1 is drawn full."""
     filled = width if share >= 1.0 else min(width - 1, int(share * width + 0.5))
     return f"[{'#' * filled}{'.' * (width - filled)}]"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ " (did you mean ring?)", or "" where no known name is close, and none has it as a part; case does not count."""
+    """ " (did you mean ring?)", or "" if no known name is similar or contains the word; case is ignored."""
     names = {name.lower(): name for name in known}
     part = [name for name in names if len(word) > 2 and word.lower() in re.split(r"[^a-z0-9]+", name)]
     close = get_close_matches(word.lower(), names, n=1) or part
@@ -71,7 +71,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """ "no algorithm 'rign' (did you mean ring?); there are ring, tree": for a name that is none of `known`."""
+    """ "no algorithm 'rign' (did you mean ring?); there are ring, tree": for a name that is not in `known`."""
     names = list(known)
     return f"no {what} {word!r}{did_you_mean(word, names)}; there are {', '.join(names)}"
 

@@ -1,7 +1,7 @@
-"""A switch that adds, as a process: `python -m syntony.lab.aggregator --listen 10.0.0.1:4600 --slots 64`.
+"""An aggregating switch as a process: `python -m syntony.lab.aggregator --listen 10.0.0.1:4600 --slots 64`.
 
 Workers must know its secret: SYNTONY_SECRET, else the user's own (collectives/bootstrap/user_secret.py). It serves
-until SIGTERM or Ctrl-C. Its first line of output says where it listens (with port 0, a free one is taken).
+until SIGTERM or Ctrl-C. Its first line of output is its address (port 0 picks a free port).
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from syntony.topologies.aggregator import NUMBER_FORMATS, Aggregator
 
 SLOTS = 256
 SLOT_BYTES = 1376
-"""Bytes of a packet's numbers, with which it just fits into an Ethernet frame (csrc/core/in_network)."""
+"""Bytes of payload with which a packet just fits into an Ethernet frame (csrc/core/in_network)."""
 LAB_SLOT_BYTES = 8192
-"""The same in the lab, whose wires take packets of 9000 bytes: fewer of them cost its few cores less."""
+"""The same in the lab, whose wires take packets of 9000 bytes: fewer packets save time on its few cores."""
 
 
 ON_ARRIVAL = ("iswitch",)
-"""Profiles that add packets as they come, in any order."""
+"""Profiles that add packets in the order of arrival."""
 
 
 def needs_server(aggregator: Aggregator) -> bool:
-    """Whether what finds no slot there has to be added by somebody else."""
+    """Whether contributions that find no free slot must be added by a server."""
     return aggregator.sharing == "shared" and aggregator.slots is not None
 
 
 def arguments_of(aggregator: Aggregator) -> list[str]:
-    """The options with which a process stands for the aggregator.
+    """The options with which a process emulates the aggregator.
 
-    Number formats and tenants are the profile's, and so are the bytes of all slots together; they are cut into slots of
-    a packet of the lab's wires, two per tenant at least. Where the profile has no limit, each tenant has SLOTS.
+    Number formats, tenants and the total bytes of all slots are the profile's. The bytes are divided into slots of one
+    packet of the lab's wires, at least two per tenant. If the profile has no limit, each tenant has SLOTS.
     """
     slots = SLOTS * aggregator.tenants
     if aggregator.slots is not None:
@@ -46,7 +46,7 @@ def arguments_of(aggregator: Aggregator) -> list[str]:
 
 
 def arguments_of_server(aggregator: Aggregator) -> list[str]:
-    """The options of the server above an aggregator that needs one: its memory is no limit."""
+    """The options of the server above an aggregator that needs one; its memory is unlimited."""
     return _arguments(aggregator, SLOTS * aggregator.tenants)
 
 
@@ -56,7 +56,7 @@ def _arguments(aggregator: Aggregator, slots: int) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m syntony.lab.aggregator",
         description="An aggregator: ranks send packets to it and get their sums back.",

@@ -1,17 +1,17 @@
-"""Switches that add: one process of `syntony.lab.aggregator` on each switch of the lab that has an aggregator.
+"""Aggregating switches: one process of `syntony.lab.aggregator` on each switch of the lab that has an aggregator.
 
-Ranks are told their way: the adding switch that is nearest to their host, where others have the same, and the one that
-is nearest to all hosts together, where all their sums meet.
+Each rank is told its path: the aggregating switch nearest to its host, if other hosts share it, and the one nearest to
+all hosts together, where all sums meet.
 
-        h0 h1 h2 h3       ways of h0, h1: s0,s2
-         └s0┘  └s1┘       ways of h2, h3: s1,s2
+        h0 h1 h2 h3       paths of h0, h1: s0,s2
+         └s0┘  └s1┘       paths of h2, h3: s1,s2
            └─s2─┘
 
-PANAMA's jobs have a tree for each switch that is as near to all hosts: several ways, with semicolons between.
+PANAMA's jobs have a tree for each switch that is equally near to all hosts: several paths, separated by semicolons.
 
-Where the root shares its slots among jobs, a server stands beside it, on a cable of any rate, and all ways go on to it.
-Switches in a host's box have no namespace, and so no process. A profile's rate is not emulated: the process adds as
-fast as it can.
+If the root shares its slots among jobs, a server is attached to it by a cable of any rate, and all paths continue to
+the server. Switches in a host's box have no namespace, and so no process. A profile's rate is not emulated: the process
+adds as fast as it can.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from syntony.lab.lab_spec import LabSpec, Machine
 from syntony.topologies.aggregator import Aggregator
 
 PORT, SERVER_PORT = 29600, 29601
-"""In a namespace of its own, any port is free."""
+"""Any port is free in a separate namespace."""
 SPREAD = ("panama",)
 """Profiles whose jobs have several trees."""
 
@@ -39,7 +39,7 @@ def adding_switches(spec: LabSpec) -> tuple[Machine, ...]:
 
 
 def services(spec: LabSpec) -> tuple[tuple[Machine, tuple[str, ...]], ...]:
-    """What runs where, besides ranks: an aggregator on each of `adding_switches`, and a server on the root."""
+    """Services beside the ranks: an aggregator on each of `adding_switches`, and a server on the root."""
     switches = adding_switches(spec)
     found = [(switch, _command(PORT, arguments_of(_aggregator(spec, switch)))) for switch in switches]
     for root in _roots(spec, switches):
@@ -49,7 +49,7 @@ def services(spec: LabSpec) -> tuple[tuple[Machine, tuple[str, ...]], ...]:
 
 
 def ways(spec: LabSpec) -> tuple[str, ...]:
-    """By rank, its SYNTONY_AGGREGATOR; empty without any adding switch."""
+    """By rank, its SYNTONY_AGGREGATOR; empty if no switch aggregates."""
     switches = adding_switches(spec)
     trees = [_ways(spec, switches, root) for root in _roots(spec, switches)]
     return tuple(";".join(each) for each in zip(*trees, strict=True))
@@ -82,7 +82,7 @@ def _command(port: int, arguments: list[str]) -> tuple[str, ...]:
 
 
 def _roots(spec: LabSpec, switches: tuple[Machine, ...]) -> list[Machine]:
-    """The switch that is nearest to all hosts together; of a job that is spread, all that are as near."""
+    """The switch nearest to all hosts together; for a job with several trees, all that are equally near."""
 
     def far(switch: Machine) -> tuple[int, int]:
         hops = _wires_to(spec, switch)

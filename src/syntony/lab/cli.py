@@ -1,4 +1,4 @@
-"""The verbs `lab`, `lab list` and `lab clean`."""
+"""The commands `lab`, `lab list` and `lab clean`."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _write(descriptor: int, lines: bytes) -> None:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    """It takes no arguments of its own."""
+    """Takes no arguments."""
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -202,7 +202,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 
 def _end(record: runs.Record) -> None:
-    """Asks the lab to end, and then makes it."""
+    """Asks the lab to end, and then forces it."""
     with suppress(ProcessLookupError):
         os.kill(record.process, signal.SIGTERM)
         deadline = time.monotonic() + 10

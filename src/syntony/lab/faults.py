@@ -1,12 +1,12 @@
-"""Faults: what happens to which wire, and when. Pure; the lab carries it out.
+"""Faults: what happens to which wire, and when. Pure; the lab applies it.
 
-    cut A-B at T [for T]             nothing passes, either way; packets vanish, and nobody is told
-    slow A-B to RATE at T [for T]    both ways; without `for` until the end
-    flap A-B every T [for T] [at T]  cut again and again: first `at` (by default after one period), each time `for` that
+    cut A-B at T [for T]             nothing passes in either direction; packets vanish without notice
+    slow A-B to RATE at T [for T]    both directions; without `for` until the end
+    flap A-B every T [for T] [at T]  cut repeatedly: first `at` (by default after one period), each time `for` that
                                      long (by default for half the period)
 
 A and B are nodes of the topology or machines of the lab; times count from the start of the command. A wire with several
-faults at once is cut if one of them cuts it, else as slow as the slowest says.
+faults at once is cut if one of them cuts it; otherwise it has the lowest of their rates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GRAMMAR = MappingProxyType(
 
 @dataclass(frozen=True)
 class Fault:
-    """`rate` None: the wires are cut. Seconds; `lasts` None: to the end; `period` None: once."""
+    """`rate` None: the wires are cut. Times in seconds; `lasts` None: to the end; `period` None: once."""
 
     text: str
     wires: tuple[Wire, ...]
@@ -58,7 +58,7 @@ class Change:
 
 
 def parse_fault(text: str, spec: LabSpec) -> Fault:
-    """Reads one fault. Raises LabError that names the word which is wrong."""
+    """Parses one fault. Raises LabError that names the wrong word."""
     words = text.split()
     if not words or words[0] not in _WORDS:
         what = f"begins with {words[0]!r}" if words else "is empty"
@@ -83,12 +83,12 @@ def parse_fault(text: str, spec: LabSpec) -> Fault:
 
 
 def changes(faults: Iterable[Fault]) -> Iterator[Change]:
-    """Beginnings and ends of all faults, in the order of time; without end if one of them flaps."""
+    """Beginnings and ends of all faults in order of time; infinite if one of them flaps."""
     return heapq.merge(*(_changes(number, fault) for number, fault in enumerate(faults)))
 
 
 def rate_under(rate: Fraction, faults: Iterable[Fault]) -> Fraction | None:
-    """What is left of `rate` on a wire while `faults` last; None when it is cut."""
+    """The rate of a wire while `faults` last; None if it is cut."""
     for fault in faults:
         if fault.rate is None:
             return None

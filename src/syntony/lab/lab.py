@@ -1,6 +1,6 @@
 """One lab from beginning to end: `with Lab(spec) as lab:` builds it, and leaves nothing behind.
 
-namespaces ─▶ wires ─▶ addresses, routes, rates ─▶ ceilings ─▶ ranks, faults in their time ─▶ removal
+namespaces ─▶ wires ─▶ addresses, routes, rates ─▶ ceilings ─▶ ranks, faults on schedule ─▶ removal
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from syntony.lab.wires.routes import routes_of
 
 
 class Lab:
-    """A spec that stands while the context lasts. Raises LabError, with nothing left, when it cannot be built."""
+    """A lab that exists while the context lasts. Raises LabError, after removing everything, if it cannot be built."""
 
     def __init__(self, spec: LabSpec, ecmp: bool = False) -> None:
         kernel.require_tools()
         self.spec = spec
         self.paths = "ECMP: connections are hashed over all shortest paths" if ecmp else "one shortest path per pair"
-        self.delay_figures: DelayFigures | None = None  # known once the lab is gone
+        self.delay_figures: DelayFigures | None = None  # known once the lab has been removed
         self._routes = routes_of(spec, ecmp)
         self._run: Run | None = None
         self._delay_line: DelayLine | None = None
@@ -60,12 +60,12 @@ class Lab:
         return self._run.id
 
     def namespace(self, machine: str) -> str:
-        """The name of the namespace that stands for the machine of that name."""
+        """The name of the namespace of the machine with that name."""
         assert self._run is not None, "the lab is not built"
         return self._run.namespace(machine)
 
     def ceilings(self) -> tuple[Ceiling, ...]:
-        """Measures the wires: some seconds."""
+        """Measures the wires; takes some seconds."""
         return measure(self.spec, self.namespace)
 
     def run(
@@ -76,10 +76,10 @@ class Lab:
         colours: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> int:
-        """Runs `command` once per rank, with `faults` in their time from its start, and returns the exit code.
+        """Runs `command` once per rank, with `faults` timed from its start, and returns the exit code.
 
-        That is 0, or that of the first rank that failed. `write` takes the ranks' output by whole lines (default: this
-        process's stdout); `environment` is what they inherit (default: this process's).
+        The exit code is 0, or that of the first rank that failed. `write` gets the ranks' output in whole lines
+        (default: this process's stdout); `environment` is what they inherit (default: this process's).
         """
         require_command(command)
         inherited = os.environ if environment is None else environment
@@ -112,7 +112,7 @@ class Lab:
                 self._apply(faults, lasting, faults[number])
 
     def _apply(self, faults: Sequence[Fault], lasting: set[int], changed: Fault) -> None:
-        """Gives the wires of `changed` what the lasting faults leave of their rates."""
+        """Sets the wires of `changed` to the rates that the active faults leave."""
         lines: dict[int, list[str]] = {}
         for wire in changed.wires:
             hit = [faults[number] for number in lasting if wire in faults[number].wires]
@@ -122,7 +122,7 @@ class Lab:
             kernel.tc(self.namespace(self.spec.machines[machine].name), batch)
 
     def _remove(self) -> None:
-        """Everything goes, whatever signal comes meanwhile."""
+        """Removes everything, even if signals arrive meanwhile."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             if self._delay_line is not None:

@@ -1,17 +1,17 @@
-r"""What the lab builds from a topology: machines, wires, addresses and rates. Pure: nothing is touched here.
+r"""What the lab builds from a topology: machines, wires, addresses and rates. Pure: computes but changes nothing.
 
         rail:boxes=2,gpus=1,rails=2
 
         h0  198.18.0.1 ── w0 ──── s0 ──── w2 ── 198.18.0.3  h1        one namespace per host, one per network switch
             198.18.0.2 ── w1 ──── s1 ──── w3 ── 198.18.0.4            one wire per cable between two of them
 
-**Addresses.** A NIC has one address, and so has a host without NICs, however many cables it has, and a switch: that is
-where others find it, whichever way their packets come. They are from 198.18.0.0/15, the block that RFC 2544 sets aside
-for measuring networks. The two ends of a wire also have link-local addresses (169.254.0.0/16), next hops that nobody
-can mistake for a way to a host.
+**Addresses.** A NIC has one address, and so has a host without NICs, however many cables it has, and a switch: it is
+reached there by every route. They are from 198.18.0.0/15, the block that RFC 2544 reserves for network benchmarks. The
+two ends of a wire also have link-local addresses (169.254.0.0/16), next hops that cannot be mistaken for a route to a
+host.
 
-**What is left out.** Links inside a host (NVLink, PCIe) are not emulated: its ranks share memory. A link that carries
-bytes one way only is refused, since TCP must be answered.
+**What is left out.** Links inside a host (NVLink, PCIe) are not emulated: its ranks share memory. One-way links are
+refused, since TCP needs answers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _MOST_MACHINES = 256
 
 
 class LabError(UserError):
-    """A lab that cannot be: a topology, rate, delay or fault that makes no sense, or a machine that cannot hold it."""
+    """An impossible lab: a topology, rate, delay or fault that makes no sense, or a machine that cannot hold it."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """Where a machine can be reached: at a NIC, or at the machine itself where it has none."""
+    """An address of a machine: at a NIC, or at the machine itself if it has none."""
 
     node: int  # of the topology
     address: str
@@ -49,7 +49,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Machine:
-    """One namespace: a host (`h0`, `h1`, ...) or a switch between hosts (`s0`, ...), and the `nodes` it stands for."""
+    """One namespace: a host (`h0`, `h1`, ...) or a switch between hosts (`s0`, ...), and the `nodes` it represents."""
 
     id: int
     name: str
@@ -61,7 +61,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class End:
-    """Where a wire is plugged in, and what leaves there: link `link`, at most `rate` bytes/s."""
+    """One end of a wire; what leaves there takes link `link`, at most `rate` bytes/s."""
 
     machine: int
     node: int
@@ -72,8 +72,8 @@ class End:
 
 @dataclass(frozen=True)
 class Wire:
-    """One cable between two machines. Both have a device of its name for it. `delay`: seconds each way; `loss`: the
-    share of packets that get lost, each way."""
+    """One cable between two machines, both of which name their device after it. `delay`: seconds each way; `loss`: the
+    share of packets lost each way."""
 
     id: int
     ends: tuple[End, End]
@@ -82,7 +82,7 @@ class Wire:
 
     @property
     def by_process(self) -> bool:
-        """Whether packets go through a process, as the kernel's own pairs of devices neither delay nor lose them."""
+        """Whether a process forwards the packets, since the kernel's veth pairs neither delay nor lose them."""
         return self.delay > 0 or self.loss > 0
 
     @property
@@ -92,7 +92,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class LabSpec:
-    """A lab on paper."""
+    """The plan of a lab."""
 
     topology: Topology
     machines: tuple[Machine, ...]
@@ -121,15 +121,15 @@ class LabSpec:
         return tuple(tuple(wires) for wires in plugged)
 
     def label(self, machine: Machine) -> str:
-        """What the machine stands for, by the topology's names: `rank0 rank1 nic0.0`."""
+        """The nodes of the machine, by the topology's names: `rank0 rank1 nic0.0`."""
         return " ".join(self.topology.nodes[node].name for node in machine.nodes)
 
     def wires_between(self, pair: str) -> tuple[Wire, ...]:
-        """The wires that `A-B` names: A and B are nodes of the topology or machines of the lab, in either order.
+        """The wires named by `A-B`: A and B are nodes of the topology or machines of the lab, in either order.
 
-        Raises LabError, naming the word, when one is unknown or nothing joins the two.
+        Raises LabError that names the word if it is unknown or no wire joins the two.
         """
-        dashes = [place for place, letter in enumerate(pair) if letter == "-"]  # names may hold dashes, too
+        dashes = [place for place, letter in enumerate(pair) if letter == "-"]  # names may contain dashes too
         splits = [(pair[:dash], pair[dash + 1 :]) for dash in dashes if 0 < dash < len(pair) - 1]
         if not splits:
             raise LabError(f"{pair!r} names no wire; one is named by its two ends, such as {self._example()}")
@@ -150,9 +150,9 @@ class LabSpec:
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[int, int | None]]:
-        """Machine and, where only one of its nodes is meant, that node; by every name that a person may write.
+        """By every name that a user may write: the machine and, if only one of its nodes is meant, that node.
 
-        The topology's own names win over the lab's.
+        The topology's own names take precedence over the lab's.
         """
         places: dict[str, tuple[int, int | None]] = {machine.name: (machine.id, None) for machine in self.machines}
         plugs = {end.node for wire in self.wires for end in wire.ends}
@@ -169,9 +169,9 @@ class LabSpec:
 
 
 def spec_of(topology: Topology) -> LabSpec:
-    """The lab of `topology`, its wires as fast as the topology says and without delay.
+    """The lab of `topology`, with the topology's rates and without delay.
 
-    Raises LabError for links without a way back and for more machines than one computer holds.
+    Raises LabError for one-way links and for more machines than one computer can hold.
     """
     hosts = hosts_of(topology)
     inside = {node for host in hosts for node in host.nodes}
@@ -199,7 +199,7 @@ def spec_of(topology: Topology) -> LabSpec:
 
 
 def at_rate(spec: LabSpec, rate: Fraction, at: str | None = None) -> LabSpec:
-    """The same lab with its rates in the same proportions, and `rate` bytes/s on the fastest wire, or on wire `at`."""
+    """The lab with its rates scaled so that the fastest wire, or wire `at`, has `rate` bytes/s."""
     fastest = max(
         (end.rate for wire in (spec.wires_between(at) if at else spec.wires) for end in wire.ends), default=rate
     )
@@ -213,19 +213,19 @@ def at_rate(spec: LabSpec, rate: Fraction, at: str | None = None) -> LabSpec:
 
 
 def delayed(spec: LabSpec, delay: float, at: str | None = None) -> LabSpec:
-    """The same lab with `delay` seconds each way on every wire, or on those that `at` names."""
+    """The lab with `delay` seconds each way on every wire, or on those that `at` names."""
     slow = {wire.id for wire in (spec.wires_between(at) if at else spec.wires)}
     return replace(spec, wires=tuple(replace(wire, delay=delay) if wire.id in slow else wire for wire in spec.wires))
 
 
 def lossy(spec: LabSpec, loss: float, at: str | None = None) -> LabSpec:
-    """The same lab with that share of packets lost, each way, on every wire, or on those that `at` names."""
+    """The lab with that share of packets lost each way, on every wire, or on those that `at` names."""
     bad = {wire.id for wire in (spec.wires_between(at) if at else spec.wires)}
     return replace(spec, wires=tuple(replace(wire, loss=loss) if wire.id in bad else wire for wire in spec.wires))
 
 
 def _wires(topology: Topology, home: Mapping[int, int]) -> Iterator[Wire]:
-    """Pairs each link between two machines with one that leads back, in the order of their ids."""
+    """Pairs each link between two machines with a link back, in the order of their ids."""
     waiting: dict[tuple[int, int], list[Link]] = {}
     number = 0
     for link in topology.links:

@@ -1,6 +1,6 @@
-"""The ranks as processes: each in its host's namespace, its lines with its name before them, all ended when one fails.
+"""The ranks as processes: each in its host's namespace, output lines prefixed with its name, all ended if one fails.
 
-A rank that fails gives the others `GRACE` seconds to notice and to say what they saw; then they are stopped.
+After a failure the other ranks have `GRACE` seconds to notice and report what they saw; then they are stopped.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from syntony.lab.wires.network import device_of
 GRACE = 10.0
 """Seconds that the others have after the first failure."""
 MASTER_PORT = 29500
-"""In a namespace of its own, any port is free."""
+"""Any port is free in a separate namespace."""
 
 _FAREWELL = 3.0  # seconds between SIGTERM and SIGKILL
-_PATIENCE = 30.0  # seconds until a service has said something
+_PATIENCE = 30.0  # seconds in which a service must print its first line
 _LINGER = 0.5  # seconds for output of processes that a rank has left behind
 _PR_SET_PDEATHSIG = 1
 _LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "SLURM_", "SYNTONY_HOST")
@@ -47,10 +47,10 @@ class Task:
 
 
 def environment_of(spec: LabSpec, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What a rank is told, over `inherited` without what other launchers have left there.
+    """The environment of a rank: `inherited` without the variables of other launchers, plus its own.
 
-    SYNTONY_HOST is a name for messages, and equal for the ranks of one host alone; GLOO_SOCKET_IFNAME is there because
-    gloo looks for its own address under the host's name, and namespaces have none.
+    SYNTONY_HOST is a name for messages, equal only for the ranks of one host. GLOO_SOCKET_IFNAME is set because gloo
+    looks up its own address by the host's name, and namespaces have none.
     """
     host = spec.host_of[rank]
     told = {
@@ -70,7 +70,7 @@ def environment_of(spec: LabSpec, rank: int, inherited: Mapping[str, str]) -> di
 
 
 def require_command(command: Sequence[str]) -> None:
-    """Raises LabError when there is no such program."""
+    """Raises LabError if there is no such program."""
     if shutil.which(command[0]) is None:
         raise LabError(f"there is no command {command[0]!r} to run")
 
@@ -84,8 +84,8 @@ def run_tasks(
 ) -> int:
     """Starts the tasks and returns when they have ended: 0, or the exit code of the first that failed.
 
-    `write` takes whole lines. `apply` is called for each of `changes` in its time. A task that a signal has killed has
-    exit code 128 plus its number.
+    `write` gets whole lines. `apply` is called for each of `changes` when it is due. A task killed by a signal has the
+    exit code 128 plus the signal's number.
     """
     tasks = list(tasks)
     crew = _Crew(write, colours, max(len(task.name) for task in tasks))
@@ -104,7 +104,7 @@ class _Member:
     process: subprocess.Popen[bytes]
     pidfd: int
     prefix: bytes
-    rest: dict[IO[bytes], bytes] = field(default_factory=dict)  # the beginning of a line, by open pipe
+    rest: dict[IO[bytes], bytes] = field(default_factory=dict)  # the incomplete last line, by open pipe
     spoken: bool = False
     code: int | None = None
 
@@ -146,7 +146,7 @@ class _Crew:
                 self._selector.register(pipe, selectors.EVENT_READ, (member, pipe))
 
     def await_services(self) -> None:
-        """Until each has said its first line. Raises LabError naming one that ends or stays silent."""
+        """Waits until each has printed its first line. Raises LabError naming one that ends or stays silent."""
         deadline = time.monotonic() + _PATIENCE
         while silent := [member for member in self._members if not member.spoken]:
             ended = [member for member in silent if member.code is not None]
@@ -181,7 +181,7 @@ class _Crew:
         return first
 
     def _listen(self, timeout: float | None) -> list[_Member]:
-        """Passes on what there is to read, waiting at most `timeout` seconds; returns those that have ended."""
+        """Forwards pending output, waiting at most `timeout` seconds; returns the members that have ended."""
         ended = []
         for key, _ in self._selector.select(timeout):
             member, pipe = key.data
@@ -217,7 +217,7 @@ class _Crew:
         self._write(member.prefix + b"(lab) " + sentence.encode() + b"\n")
 
     def stop(self) -> None:
-        """Ends whoever still runs, with its whole session, and passes on the last words."""
+        """Kills all running members with their sessions, and forwards their last output."""
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
             for member in self._members:
                 if member.code is None:

@@ -1,4 +1,4 @@
-"""What the lab tells about itself: its map and its ceilings, as tables and as JSON."""
+"""What the lab reports about itself: its map and its ceilings, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def ceilings(measured: Sequence[Ceiling]) -> Iterable[RenderableType]:
 
 
 def delay_line(figures: DelayFigures) -> str:
-    """What the delay line did, in a sentence."""
+    """The figures of the delay line, in a sentence."""
     return (
         f"delay line: {figures.packets} packets, {figures.dropped} dropped, {figures.lost} lost, "
         f"{1e6 * figures.mean_lateness:.0f} us late on average, {1e3 * figures.worst_lateness:.2f} ms at worst"

@@ -1,7 +1,7 @@
-"""The labs of this machine: each has a short id that all its names carry, and a record that outlives its process.
+"""The labs of this machine: each has a short id that all its names contain, and a record that outlives its process.
 
-The record is a file that its lab keeps locked. The kernel drops the lock with the process however that ends, so a
-record that can be locked belongs to a lab that is gone, whatever process has its number now.
+The record is a file that its lab keeps locked. The kernel drops the lock when the process ends, however that happens.
+So a record that can be locked belongs to a lab that is gone, even if its process id is in use again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Run:
     """This process's own lab, as long as it is open."""
 
     def __init__(self, topology: str) -> None:
-        """Takes a new id and writes the record. Raises LabError where that cannot be written."""
+        """Takes a new id and writes the record. Raises LabError if it cannot be written."""
         try:
             RECORDS.mkdir(mode=0o755, parents=True, exist_ok=True)
             while True:
@@ -52,7 +52,7 @@ class Run:
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
                 os.write(self._lock, json.dumps(asdict(self.record)).encode())
                 try:
-                    os.link(draft, self._path)  # unlike a rename, it takes nobody's place
+                    os.link(draft, self._path)  # unlike a rename, it never overwrites
                     return
                 except FileExistsError:
                     os.close(self._lock)
@@ -69,13 +69,13 @@ class Run:
         return f"{_PREFIX}{self.id}-{machine}"
 
     def close(self) -> None:
-        """Removes what is left of the lab, and then its record."""
+        """Removes the rest of the lab, then its record."""
         remove(self.id)
         os.close(self._lock)
 
 
 def records() -> Iterator[tuple[Record, bool]]:
-    """Every lab of this machine, and whether its process lives."""
+    """Every lab of this machine, and whether its process is alive."""
     known = set()
     for path in sorted(RECORDS.glob("[!.]*")) if RECORDS.is_dir() else []:
         known.add(path.name)
@@ -85,12 +85,12 @@ def records() -> Iterator[tuple[Record, bool]]:
 
 
 def namespaces_of(run: str) -> list[str]:
-    """The namespaces that exist of lab `run`."""
+    """The existing namespaces of lab `run`."""
     return [name for name in _all_namespaces() if name.startswith(f"{_PREFIX}{run}-")]
 
 
 def remove(run: str) -> None:
-    """Ends every process in the namespaces of lab `run`, removes them and with them their devices, and its record."""
+    """Ends every process in the namespaces of lab `run`, removes the namespaces with their devices, and the record."""
     for namespace in namespaces_of(run):
         deadline = time.monotonic() + 5
         while (processes := kernel.processes_in(namespace)) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The command `syntony view`: files as one page, or as a picture."""
+"""The command `syntony view`: shows files as one page, or as a picture."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of what `syntony view` knows: how a file is recognized, by its content, and who makes its View.
+"""The table of file kinds of `syntony view`: how a file is recognized by its content, and who makes its View.
 
-To add one: a file in makers/ and a row here. The first row that recognizes a file has it. Rows with `together` take all
-files of theirs at once, as one View: the dumps of a job's ranks are one story.
+To add one: a file in makers/ and a row here. The first row that recognizes a file gets it. Rows with `together` take
+all of their files at once, as one View: for example, the dumps of all ranks of a job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_JSON = 1 << 30
 
 @dataclass(frozen=True)
 class Options:
-    """What the command was told beside files; see `syntony view --help`."""
+    """The command's options; see `syntony view --help`."""
 
     size: int = 1 << 26
     topology: str | None = None
@@ -50,7 +50,7 @@ class Source:
 
     @cached_property
     def raw(self) -> bytes:
-        """The first 64 KiB; nothing of a folder."""
+        """The first 64 KiB; empty for a folder."""
         if not self.path.is_file():
             return b""
         with self.path.open("rb") as file:
@@ -62,7 +62,7 @@ class Source:
 
     @cached_property
     def json(self) -> Any:
-        """The value of a JSON file, None where it is none. This only recognizes; the reader of each kind is strict."""
+        """The value of a JSON file, None if it is not JSON. This only recognizes; the reader of each kind is strict."""
         if self.head[:1] not in ("{", "[") or self.path.stat().st_size > _MOST_JSON:
             return None
         try:
@@ -77,7 +77,7 @@ class Source:
         return found[1] if found else ""
 
     def says(self, key: str, value: object) -> bool:
-        """Whether it is a JSON object that says so; of one that is broken, whether its beginning does."""
+        """Whether it is a JSON object with this value at the key; if malformed, whether its beginning has it."""
         if isinstance(self.json, dict):
             return bool(self.json.get(key) == value)
         return (
@@ -117,7 +117,7 @@ def _content(sources: Sequence[Source], options: Options) -> View:
 
 
 def shown(content: Schedule | Portfolio | Program, name: str, options: Options) -> View:
-    """What a schedule, a portfolio or a program is shown as: proven first, or with its first fault."""
+    """The View of a schedule, a portfolio or a program, which is proven first, or of its first fault."""
     from syntony.synth.checker import check_program, check_schedule
     from syntony.synth.engines.portfolio import Portfolio
     from syntony.synth.model.program import Program
@@ -315,7 +315,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def views(names: Sequence[str], options: Options) -> list[View]:
-    """The Views of files, in their order. Raises UserError for one that is of no kind."""
+    """The Views of files, in their order. Raises UserError for a file of no known kind."""
     found: list[tuple[Kind, list[Source]]] = []
     for name in names:
         source = Source(name)
@@ -329,7 +329,7 @@ def views(names: Sequence[str], options: Options) -> list[View]:
 
 
 def _introduced(made: list[View]) -> list[View]:
-    """Each schedule or program told of the others that are shown for the same size, the fastest first."""
+    """Tells each schedule or program about the others that are shown for the same size, the fastest first."""
     clocks = {
         at: moved for at, view in enumerate(made) for panel in view.panels if (moved := getattr(panel, "motion", None))
     }

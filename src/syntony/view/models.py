@@ -1,18 +1,18 @@
-"""View models: the few things that a page or a picture can show, from whatever kind of file.
+"""View models: the few things that a page or a picture can show, whatever the kind of file.
 
-A View is a file's story: a headline, facts, questions with their answers, and panels. Each panel has one renderer in
-page/ and one in picture.py, so a new kind of file needs a maker (makers/) and nothing else:
+A View describes a file: a headline, facts, questions with their answers, and panels. Each panel has one renderer in
+page/ and one in picture.py, so a new kind of file only needs a maker (makers/):
 
-    Drawing    nodes and links of a network; with Motion, chunks that move over it, and who holds what when
+    Drawing    nodes and links of a network; with Motion, chunks that move over it, and holders over time
     Timeline   lanes of spans: links, ranks, queues of devices
-    Use        how busy links are, and how busy the bound says that some must be
+    Use        how busy links are, and how busy some must be according to the bound
     Curves     values over an axis: time over size, memory over time
     Grid       a table
     Words      sentences
     Circle     who waits for whom
 
-Bulk is NumPy columns, which travel to the page as packed binary (page.py). Times are seconds, rates bytes/s; nodes
-and links are numbers.
+Bulk data is in NumPy columns, which are sent to the page as packed binary (page.py). Times are seconds, rates bytes/s;
+nodes and links are numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Tone = Literal["plain", "good", "bad", "proof"]
 
 @dataclass(frozen=True)
 class Highlight:
-    """Something that the drawing can point at: a cut, a host, a fault."""
+    """A part of the drawing that can be highlighted: a cut, a host, a fault."""
 
     name: str
     words: str
@@ -45,17 +45,17 @@ class Motion:
 
     chunk, src, dst   int32 (M,)   `src` and `dst` are nodes
     step              int32 (M,)
-    start, left, arrival  float64 (M,)  seconds; first byte leaves, last byte has left, it is there
-    share             float32 (M,)  how much of the chunk's sum `dst` has then, 0..1; 1 where nothing is summed
+    start, left, arrival  float64 (M,)  seconds; when the first byte leaves, the last byte has left, and it arrives
+    share             float32 (M,)  the share of the chunk's sum that `dst` then has, 0..1; 1 if nothing is summed
     adds              uint8 (M,)    1: it is added at `dst`
     path_offset, path int32         the links of message m are path[path_offset[m]:path_offset[m+1]]
-    holders, held     int32 (H,)    node, chunk: who holds what from the beginning
-    initial           float32 (H,)  the share that it holds
+    holders, held     int32 (H,)    node, chunk: the holders at the beginning
+    initial           float32 (H,)  the share of the sum that the holder has
     wanted_by, wanted int32 (W,)    node, chunk: who must end with it
     agents            int32 (A,)    nodes that hold chunks, in order
     chunks            names of the chunks
-    seconds           the whole, size the bytes it was simulated for
-    representative    "" where all messages are there, else in words which of them are
+    seconds           total time; size: the bytes that it was simulated for
+    representative    "" if all messages are included, otherwise a description of those that are
     """
 
     chunk: Integers
@@ -86,7 +86,7 @@ class Drawing:
     """A network. Nodes at (x, y), y downwards, neighbours about 80 apart; a line per cable.
 
     kind       uint8 (N,)   0 rank, 1 switch, 2 NIC
-    line_link, line_back  int32 (D,)  the link of each line, and its way back or -1
+    line_link, line_back  int32 (D,)  the link of each line, and its reverse link or -1
     bend       float32 (D,) how far the line bends to the left
     speed      int32 (L,)   number of each link's speed in `speeds`
     """
@@ -110,23 +110,23 @@ class Drawing:
 
 
 EXPOSED, CRITICAL, FAULT = 1, 2, 4
-"""Marks of spans, as bits."""
+"""Bit flags of spans."""
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Lanes of spans. Rows by track, then begin; spans of one track do not overlap, a lane may have several tracks.
+    """Lanes of spans. Rows by track, then begin; spans of a track do not overlap, and a lane may have several tracks.
 
-    track         int32 (S,)    track of each span; track_lane int32 (K,) says which lane it belongs to
+    track         int32 (S,)    track of each span; track_lane int32 (K,) is the lane of each track
     begin, end    float64 (S,)
     colour        uint8 (S,)    number in `colours`, which the legend names
     label         int32 (S,)    number in `labels`
     detail        int32 (S,)    number in `details`, or -1
     mark          uint8 (S,)    bits EXPOSED, CRITICAL, FAULT
-    late          lanes to stand out: who is behind
+    late          highlighted lanes: those that are behind
     clock         whether its axis is that of the page's cursor
-    until         where the axis ends at least, so that several can be compared
-    what          the thing that a lane stands for ("link", "rank" or ""), `thing` its number or -1
+    until         least end of the axis, so that several can be compared
+    what          what a lane represents ("link", "rank" or ""), `thing` its number or -1
     """
 
     title: str
@@ -155,7 +155,7 @@ class Timeline:
 class Use:
     """How busy links are: share of the time, 0..1, in descending order; `cut`: links of the bound's witness.
 
-    bound: the share that the witness's links are busy at least, however they are used; 0: no bound.
+    bound: the least share for which the witness's links are busy in any schedule; 0: no bound.
     """
 
     title: str
@@ -169,7 +169,7 @@ class Use:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A curve; `limit`: nobody can be beyond it. low, high: its spread, where it was measured."""
+    """A curve; `limit`: it is a limit that nobody can exceed. low, high: the spread, if it was measured."""
 
     name: str
     x: NDArray[np.float64]
@@ -184,7 +184,7 @@ Unit = Literal["bytes", "seconds", "rate", "ratio", "number"]
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves over one axis; `stepped`: a value lasts until the next."""
+    """Curves over one axis; `stepped`: a value lasts until the next one."""
 
     title: str
     x: tuple[str, Unit]
@@ -198,7 +198,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table; cells are text. `best`: rows to stand out."""
+    """A table; cells are text. `best`: highlighted rows."""
 
     title: str
     columns: tuple[str, ...]
@@ -218,7 +218,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Waiter:
-    """One of a circle: what it is, the instruction it stands at, why it cannot go on, and how far it is."""
+    """One member of a cycle of waits: what it is, its current instruction, why it cannot continue, its progress."""
 
     name: str
     at: str
@@ -229,7 +229,7 @@ class Waiter:
 
 @dataclass(frozen=True)
 class Circle:
-    """Each waits for the next, the last for the first."""
+    """A cycle of waits: each waits for the next, the last for the first."""
 
     title: str
     waiters: tuple[Waiter, ...]
@@ -239,12 +239,12 @@ Panel = Drawing | Timeline | Use | Curves | Grid | Words | Circle
 
 
 ANOTHER = "What would another schedule bring?"
-"""Asked of schedules, programs, portfolios and steps; answered with the other files, where there are some."""
+"""A question about schedules, programs, portfolios and steps; answered with the other files, if there are any."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What people ask of such a file, and the answer; `panel` (by its title) shows it once `state` is set."""
+    """A common question about such a file, and its answer; `panel` (by its title) shows it once `state` is set."""
 
     question: str
     answer: str
@@ -254,7 +254,7 @@ class Question:
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of one file; `headline` says the most important thing in a sentence or two."""
+    """The display of one file; `headline` says the most important thing in a sentence or two."""
 
     title: str
     kind: str
@@ -269,7 +269,7 @@ class View:
 def tracked(lane: Integers, begin: Seconds, end: Seconds, lanes: int) -> tuple[NDArray[np.int64], Integers, Integers]:
     """An order of the spans, the track of each in that order, and the lane of every track.
 
-    Spans of a lane that overlap get tracks of their own (first fit by begin); a lane without spans has one empty track.
+    Overlapping spans of a lane get separate tracks (first fit by begin); a lane without spans has one empty track.
     """
     order = np.lexsort((begin, lane))
     lane, begin, end = lane[order], begin[order], end[order]

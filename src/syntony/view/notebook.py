@@ -1,4 +1,4 @@
-"""Pages in notebooks: a frame with a page of its own, which needs no network and touches nothing around it."""
+"""Pages in notebooks: an isolated frame with a self-contained page, which needs no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEIGHT = 760  # pixels of the frame
 
 
 class Shown:
-    """What `show` returns: a page, as a notebook displays it."""
+    """The result of `show`: a page that a notebook displays."""
 
     def __init__(self, found: Sequence[View]) -> None:
         self.views = tuple(found)
@@ -32,7 +32,7 @@ class Shown:
 
 
 def show(*files: str | Path, size: int = 1 << 26, topology: str | None = None, machine: str = "cpu") -> Shown:
-    """What `syntony view` shows of files, for a notebook: bench results, schedules, records .. Raises UserError."""
+    """Shows files like `syntony view`, in a notebook: bench results, schedules, records .. Raises UserError."""
     return Shown(views([str(file) for file in files], Options(size, topology, machine)))
 
 
@@ -44,7 +44,7 @@ def html_of(value: object) -> str:
         case Schedule():
             return _frame([shown(value, value.engine or "schedule", Options())])
         case Plan():
-            with tempfile.TemporaryDirectory() as folder:  # a plan's costs are made where its file is read
+            with tempfile.TemporaryDirectory() as folder:  # a plan's costs are computed when its file is read
                 path = Path(folder) / "plan.json"
                 value.write(path)
                 return _frame([step.view([str(path)], "cpu")])

@@ -1,10 +1,10 @@
-"""A page: the views of some files in one HTML file that asks no network for anything.
+"""A page: the Views of files in one self-contained HTML file, which makes no network requests.
 
-    <script id="views">    the views as JSON; in a column's place {"$": type, "at": offset, "n": length}
+    <script id="views">    the views as JSON; a column is replaced by {"$": type, "at": offset, "n": length}
     <script id="columns">  all columns one after another, little endian, each at a multiple of 8 bytes: deflate, base64
 
-Styles and scripts lie in page/; `SCRIPTS` is the order in which they are joined. uPlot, which draws curves, is vendored
-with its licence in page/uplot (`make view-libraries` renews it).
+Styles and scripts are in page/; they are joined in the order of `SCRIPTS`. uPlot, which draws curves, is vendored with
+its licence in page/uplot (`make view-libraries` updates it).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LEVEL = 6
 
 
 class _Packer:
-    """Turns values into JSON, and puts arrays aside as columns."""
+    """Turns values into JSON and moves arrays into columns."""
 
     def __init__(self) -> None:
         self.columns: list[bytes] = []
@@ -74,7 +74,7 @@ class _Packer:
 
 
 def page(views: Sequence[View], title: str = "", watched: str = "") -> str:
-    """The page as text. `watched`: an address that the page asks for changes (`--serve`); a file asks for nothing."""
+    """The page as text. `watched`: an address that the page polls for changes (`--serve`); a file polls nothing."""
     packer = _Packer()
     told = json.dumps(
         {"views": packer.packed(tuple(views)), "watched": watched}, ensure_ascii=False, separators=(",", ":")

@@ -1,6 +1,6 @@
 """One panel of a View as a picture for a paper: SVG, PDF or PNG, by matplotlib, from the same models as the page.
 
-Colours are Okabe and Ito's, dashes and marks tell apart what colours tell apart; SVG keeps its text as text.
+Colours are Okabe and Ito's; dashes and marks make the same distinctions as colours. SVG keeps its text as text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
 
 
 def panels_of(view: View) -> list[tuple[str, Any]]:
-    """What can be drawn of it: its panels by title, and of what moves, the tree of its first chunk."""
+    """The drawable parts: its panels by title and, if chunks move, the tree of its first chunk."""
     found: list[tuple[str, Any]] = []
     for panel in view.panels:
         if isinstance(panel, Words | Grid | Circle):
@@ -72,9 +72,9 @@ def panels_of(view: View) -> list[tuple[str, Any]]:
 
 
 def picture(views: Sequence[View], title: str | None, suffix: str) -> tuple[str, bytes]:
-    """The title and the bytes of a picture: the panel whose title begins so, of every view that has one, in a column.
+    """The title and the bytes of a picture: the panels whose title begins with `title`, of all views, in a column.
 
-    Raises UserError where none has, with the titles that there are.
+    Raises UserError that lists the titles if no view has one.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def _timeline(axis: Axes, panel: Timeline) -> None:
     colour = np.asarray(COLOURS)[panel.colour[keep] % 8]
     mark = panel.mark[keep]
     span = max(float(end.max(initial=0.0)), panel.until / scale) or 1.0
-    wide = end - begin > 0.003 * span  # narrower ones have no edge: it would cover them
+    wide = end - begin > 0.003 * span  # narrower ones have no edge, which would cover them
     for hatch in ("", "/////"):
         which = (mark & EXPOSED != 0) == bool(hatch)
         if which.any():
@@ -312,7 +312,7 @@ def _drawing(axis: Axes, panel: Drawing) -> None:
 
 
 def _tree(axis: Axes, drawing: Drawing, motion: Motion, chunk: int = 0) -> None:
-    """Ranks in the order in which the chunk comes to them, time to the right, an arrow per message."""
+    """Ranks in the order in which the chunk reaches them, time to the right, an arrow per message."""
     mine = np.flatnonzero(motion.chunk == chunk)
     nodes = list(dict.fromkeys([*motion.src[mine].tolist(), *motion.dst[mine].tolist()]))
     at = {node: place for place, node in enumerate(nodes)}

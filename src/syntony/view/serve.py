@@ -1,4 +1,4 @@
-"""`syntony view --serve`: the page on a port of this machine; it reloads when one of its files has changed."""
+"""`syntony view --serve`: serves the page on a local port; it reloads when one of its files changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syntony.view.page import page
 
 
 def stamp(names: Sequence[str]) -> str:
-    """Changes when a file does; of folders, when a file in them does."""
+    """Changes when a file does or, for a folder, when a file in it does."""
     paths = [
         path
         for name in names
@@ -33,7 +33,7 @@ def stamp(names: Sequence[str]) -> str:
 
 
 def current(names: Sequence[str], options: Options) -> str:
-    """The page of the files as they are now; a file that is half written is shown as what it is."""
+    """The page of the files as they are now; a partially written file is shown as it is."""
     try:
         found = views(names, options)
     except UserError as error:
@@ -42,7 +42,7 @@ def current(names: Sequence[str], options: Options) -> str:
 
 
 def server(names: Sequence[str], options: Options, port: int) -> ThreadingHTTPServer:
-    """Listens on 127.0.0.1 only. Raises UserError where the port is taken."""
+    """Listens on 127.0.0.1 only. Raises UserError if the port is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,7 +63,7 @@ def server(names: Sequence[str], options: Options, port: int) -> ThreadingHTTPSe
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing: the page asks every second."""
+            """Logs nothing: the page polls every second."""
 
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -72,8 +72,8 @@ def server(names: Sequence[str], options: Options, port: int) -> ThreadingHTTPSe
 
 
 def serve(names: Sequence[str], options: Options, port: int, show: bool) -> int:
-    """Until Ctrl-C."""
-    views(names, options)  # what is wrong now is told now
+    """Serves until Ctrl-C."""
+    views(names, options)  # reports errors now
     with server(names, options, port) as listening:
         address = f"http://127.0.0.1:{listening.server_address[1]}/"
         print(f"serving {', '.join(names)} on {address} (Ctrl-C ends it)", flush=True)

@@ -1,4 +1,4 @@
-"""Numbers as pages say them."""
+"""Numbers as displayed on pages."""
 
 from __future__ import annotations
 

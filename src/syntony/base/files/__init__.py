@@ -1,1 +1,1 @@
-"""Files: read with suspicion, written whole or row by row, and formats that several rooms write."""
+"""Files: strict readers, writers of whole files or row by row, and formats shared by several packages."""

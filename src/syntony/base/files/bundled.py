@@ -1,4 +1,4 @@
-"""Files that come with the package and that one can name without a path: example algorithms, configurations."""
+"""Files that come with the package and have names without a path: example algorithms, configurations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from syntony.base.wording import did_you_mean
 
 
 def bundled(folder: Path, ending: str) -> dict[str, Path]:
-    """The files of a folder that end so, by the name that stands for them."""
+    """The files of a folder with this ending, by name."""
     return {path.stem: path for path in sorted(folder.glob(f"*{ending}")) if not path.stem.startswith("_")}
 
 
 def ours(text: str, files: Mapping[str, Path]) -> str:
-    """For the sentence about a file that is not there: "; of ours there are ring, tree (did you mean ring?)"."""
+    """The end of the sentence about a missing file: "; of ours there are ring, tree (did you mean ring?)"."""
     return f"; of ours there are {', '.join(files)}{did_you_mean(Path(text).stem, files)}"

@@ -1,6 +1,6 @@
-"""Where this user's cache lies, and a folder of it that nobody else can write.
+"""This user's cache folder, and subfolders of it that nobody else can write.
 
-What is believed without looking again (proofs, machine code) is kept only where no stranger can put anything.
+Contents that are trusted without another check (proofs, machine code) are kept only where no other user can write.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 
 def cache_folder(name: str) -> Path:
-    """$XDG_CACHE_HOME/syntony/`name` (~/.cache without XDG_CACHE_HOME). Raises RuntimeError: the user has no home."""
+    """$XDG_CACHE_HOME/syntony/`name` (~/.cache without XDG_CACHE_HOME). RuntimeError if the user has no home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "syntony" / name
 
 
 @contextmanager
 def private_folder(name: str) -> Iterator[int | None]:
-    """A descriptor of `cache_folder(name)`, made where it is missing.
+    """A descriptor of `cache_folder(name)`, which is created if missing.
 
-    None where there is no such folder, or where it is not this user's alone to write: a cache that cannot be used is
-    no error. Work relative to the descriptor stays in the folder that was looked at, whatever its path names later.
+    None if it cannot be created or others can write to it: an unusable cache is not an error. Operations relative to
+    the descriptor stay in the folder that was checked, whatever its path names later.
     """
     folder = _open(name)
     try:

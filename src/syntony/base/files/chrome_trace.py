@@ -1,6 +1,6 @@
 """Chrome traces, for chrome://tracing and Perfetto: rows of boxes in processes, arrows between boxes, and curves.
 
-Times are seconds here and microseconds in the file.
+The methods take seconds; the file has microseconds.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from syntony.base.files.whole_file import write_text
 
 
 class ChromeTrace:
-    """Events as they are added; `write` puts them into a file. `process` and `row` are the caller's numbers."""
+    """Collects events; `write` writes them to a file. The caller chooses the numbers `process` and `row`."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
 
     def name_process(self, process: int, name: str) -> None:
-        """Its title; processes stand in the order of their numbers."""
+        """Its title; processes are ordered by their numbers."""
         self._meta("process_name", process, name=name)
         self._meta("process_sort_index", process, sort_index=process)
 
@@ -30,20 +30,20 @@ class ChromeTrace:
     def box(
         self, process: int, row: int, name: str, begin: float, end: float, category: str = "", /, **arguments: Any
     ) -> None:
-        """Something that lasts; the arguments are shown when it is selected."""
+        """A box with a duration; the arguments are shown when it is selected."""
         self._add("X", process, row, begin, name=name, dur=(end - begin) * 1e6, cat=category, args=arguments)
 
     def arrow(self, process: int, name: str, key: str, start: tuple[int, float], end: tuple[int, float]) -> None:
-        """From a row at a time to another; no two arrows have the same key."""
+        """From a row at a time to another; each arrow needs a unique key."""
         self._add("s", process, *start, name=name, cat=name, id=key)
         self._add("f", process, *end, name=name, cat=name, id=key, bp="e")
 
     def point(self, process: int, curve: str, moment: float, **values: float) -> None:
-        """A curve keeps its values from here to its next point."""
+        """Sets the values of a curve from this moment to its next point."""
         self._add("C", process, None, moment, name=curve, args=values)
 
     def write(self, path: str | Path) -> None:
-        """Raises `FileError` when the file cannot be written; then there is no new file."""
+        """Raises `FileError` if the file cannot be written; then no new file exists."""
         write_text(path, json.dumps({"traceEvents": self.events, "displayTimeUnit": "ns"}))
 
     def _meta(self, kind: str, process: int, row: int | None = None, **arguments: object) -> None:

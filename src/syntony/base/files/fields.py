@@ -1,6 +1,6 @@
-"""Fields: reading JSON objects strictly, key by key, with sentences for what is wrong.
+"""Fields: reads JSON objects strictly, key by key, and explains what is wrong.
 
-Every sentence names the file, the field with its index, what stands there and what would be right.
+Every message names the file, the field with its index, the value found and what would be right.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def parse_json(text: str, where: str) -> object:
-    """The text's value; repeated keys and numbers that are none are refused. `where` opens every sentence."""
+    """The text's value; repeated keys and NaN or infinite numbers are refused. Messages begin with `where`."""
     return parse(text, where, "schedule or program")
 
 
 class Fields:
-    """The keys of one JSON object, taken one by one; what is left over at `finish` is an error.
+    """The keys of one JSON object, taken one by one; `finish` rejects the keys left over.
 
-    `error` is what every method raises; rooms with an error of their own subclass it.
+    `error` is the exception that every method raises; packages with their own exception subclass this.
     """
 
     error: ClassVar[type[UserError]] = FileError
@@ -41,17 +41,17 @@ class Fields:
         self._seen: dict[str, Any] = {}
 
     def wrong(self, key: str, right: str, index: int | None = None) -> UserError:
-        """The error to raise: what stands at `key` (at `index` of it), and what would be right."""
+        """The error to raise: the value at `key` (at `index` of it), and what would be right."""
         value = self._seen[key] if index is None else self._seen[key][index]
         place = self._name(key) if index is None else f"{self._name(key)}[{index}]"
         return self.error(f"{self._where}: {place} is {shown(value)}; {right}")
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """Whether the key is present and not null."""
         return self._rest.get(key) is not None
 
     def take(self, key: str, optional: bool = False) -> Any:
-        """The value at the key; None where it is optional and absent."""
+        """The value at the key; None if it is optional and absent."""
         if key not in self._rest:
             if optional:
                 return None
@@ -60,11 +60,11 @@ class Fields:
         return self._seen[key]
 
     def seen(self, key: str) -> Any:
-        """The value of a key that was taken."""
+        """The value of a key that was already taken."""
         return self._seen[key]
 
     def string(self, key: str, optional: bool = False) -> str:
-        """A string; "" where it is optional and absent."""
+        """A string; "" if it is optional and absent."""
         value = self.take(key, optional)
         if value is None and optional:
             return ""
@@ -80,7 +80,7 @@ class Fields:
         return value
 
     def flag(self, key: str) -> bool:
-        """True or false; false where it is absent."""
+        """True or false; false if it is absent."""
         value = self.take(key, optional=True)
         if value is not None and not isinstance(value, bool):
             raise self.wrong(key, "it must be true or false")
@@ -118,7 +118,7 @@ class Fields:
         raise self.wrong(key, f"it must be one of {', '.join(choices)}")
 
     def rows(self, key: str, optional: bool = False) -> list[Any]:
-        """A list; an empty one where it is optional and absent."""
+        """A list; empty if it is optional and absent."""
         value = self.take(key, optional)
         if value is None and optional:
             return []
@@ -154,7 +154,7 @@ class Fields:
             yield type(self)(row, self._where, f"{self._name(key)}[{index}]")
 
     def finish(self) -> None:
-        """Refuses keys that nobody took."""
+        """Rejects keys that were not taken."""
         for key in self._rest:
             known = ", ".join(self._seen)
             raise self.error(f'{self._where}: {self._path or "the file"} has the unknown key "{key}" (known: {known})')

@@ -1,4 +1,4 @@
-"""A plot as a file: whole or not at all, like all others."""
+"""Writes a plot as a file, whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def write_figure(path: str | Path, figure: Figure, **options: Any) -> None:
-    """Writes it as what the name ends in (.png, .svg, .pdf; .png where it ends in nothing); `options` are savefig's.
+    """Writes the format of the name's ending (.png, .svg, .pdf; default .png); `options` are savefig's.
 
-    Raises FileError where it cannot be written, and UserError for another ending.
+    Raises FileError if it cannot be written, and UserError for another ending.
     """
     content = io.BytesIO()
     try:

@@ -1,9 +1,9 @@
-"""Files that grow row by row, readable after every row: whoever stops the work keeps what there was.
+"""Files that grow row by row and are readable after every row: an interrupted command keeps its results.
 
     RowFile       head row row ..                  CSV
-    RowsInJson    {.., "rows": [row, row, ..], tail}   the tail is written again behind each new row
+    RowsInJson    {.., "rows": [row, row, ..], tail}   the tail is rewritten behind each new row
 
-The first row makes the file; without a row there is none. Of a row for which the disk has no room nothing is left.
+The first row creates the file; without rows there is no file. A row that does not fit on the disk leaves no trace.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from syntony.base.files.whole_file import is_special
 
 
 class RowFile:
-    """A text file of rows. Every method raises FileError where the file cannot be written."""
+    """A text file of rows. Every method raises FileError if the file cannot be written."""
 
     def __init__(self, path: Path, head: str = "") -> None:
         self.path = path
         self._head = head
         self._file: io.FileIO | None = None
-        self._end = 0  # of the rows, where a tail begins
+        self._end = 0  # end of the rows, where a tail begins
         self._tail = b""
 
     def add(self, row: str, tail: str = "") -> None:
-        """Writes the row in the place of the last tail, then the new one."""
+        """Replaces the last tail by the row and the new tail."""
         special = is_special(self.path)
         try:
             if self._file is None:
@@ -52,14 +52,14 @@ class RowFile:
             raise FileError(f"{self.path}: cannot be written: {error.strerror}; it holds the rows before") from None
 
     def _restore(self, file: io.FileIO) -> None:
-        """What was there before the row that did not fit; the place for it has been there, too."""
+        """Restores the contents before the row that did not fit, for which there was room before."""
         with contextlib.suppress(OSError):
             file.seek(self._end)
             _write(file, self._tail)
             file.truncate()
 
     def close(self) -> None:
-        """No more rows come."""
+        """Ends the file."""
         if self._file is not None:
             self._file.close()
 
@@ -73,7 +73,7 @@ class RowFile:
 
 
 class RowsInJson:
-    """A JSON object of which one list grows. `rest` gives its other fields as they are now; they stand behind it."""
+    """A JSON object in which one list grows. `rest` returns its other fields as of now; they follow the list."""
 
     def __init__(self, path: Path, key: str, rest: Callable[[], Mapping[str, Any]]) -> None:
         self._rows = RowFile(path, f"{{{json.dumps(key)}: [\n")
@@ -87,7 +87,7 @@ class RowsInJson:
         self._separator = ",\n"
 
     def close(self) -> None:
-        """No more rows come."""
+        """Ends the file."""
         self._rows.close()
 
 

@@ -1,6 +1,6 @@
-"""JSON read with suspicion: what every file of the house goes through first.
+"""Strict JSON, the first step of every JSON reader of this package.
 
-The standard reader takes the last of two equal keys, and NaN for a number. Here both are refused.
+The standard reader accepts repeated keys (the last one wins) and NaN. This one rejects both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from syntony.base.command import UserError
 
 
 class FileError(UserError):
-    """A file that cannot be read or written, or does not say what it must."""
+    """A file that cannot be read or written, or has invalid contents."""
 
 
 def parse(text: str, where: str, what: str) -> object:
-    """The text's value. Raises `FileError`: `where` opens its sentence, `what` names the file it is not."""
+    """The text's value. Raises `FileError` that begins with `where`; `what` names the expected kind of file."""
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -29,7 +29,7 @@ def parse(text: str, where: str, what: str) -> object:
 
 
 def shown(value: object) -> str:
-    """A value as it may stand in a sentence: JSON of at most 40 characters."""
+    """A value for use in a message: JSON of at most 40 characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 40 else text[:37] + "..."
 

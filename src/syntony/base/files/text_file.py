@@ -1,4 +1,4 @@
-"""Text files and TOML read with suspicion; JSON is strict_json.py's."""
+"""Strict readers of text files and TOML; strict_json.py reads JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_text(path: str | Path, most: int | None = None) -> str:
 
 
 def decoded(content: bytes, where: str | Path) -> str:
-    """A file's content as text, without the mark that some editors put before UTF-8. Raises `FileError`."""
+    """A file's content as text, without a byte order mark. Raises `FileError`."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -30,10 +30,10 @@ def decoded(content: bytes, where: str | Path) -> str:
 
 
 def parse_toml(text: str, where: str | Path) -> dict[str, Any]:
-    """The tables of a TOML document. Raises `FileError`; `where` opens its sentence."""
+    """The tables of a TOML document. Raises `FileError` that begins with `where`."""
     try:
         return tomllib.loads(text)
     except RecursionError:
         raise FileError(f"{where}: not TOML: nested too deeply") from None
-    except ValueError as error:  # numbers of thousands of digits raise no TOMLDecodeError
+    except ValueError as error:  # also raised for numbers of thousands of digits, not only TOMLDecodeError
         raise FileError(f"{where}: not TOML: {error}") from None

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all: written under a name that nobody can guess, then renamed.
+"""Writes files whole or not at all: under an unpredictable temporary name, which is then renamed.
 
-Such a name is opened only if it does not exist, so that in a folder that others can write, too, no link of theirs leads
-the writing elsewhere. Pipes and devices are written where they are.
+The temporary file is opened only if it does not exist, so that in a folder that others can write too, no link of theirs
+can redirect the write. Pipes and devices are written directly.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Writes `content` beside `path` and renames it, so that no reader ever sees half a file.
+    """Writes `content` beside `path` and renames it, so that readers never see a partial file.
 
-    Raises `FileError` if it cannot be written; then there is no new file, and an old one is as it was.
+    Raises `FileError` if it cannot be written; an existing file is then unchanged.
     """
     part = None if is_special(path) else beside(path)
     try:
@@ -39,11 +39,11 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def is_special(path: str | Path) -> bool:
-    """Whether something is there that is neither a file nor a folder: a pipe, a device."""
+    """Whether the path exists and is neither a file nor a folder: a pipe, a device."""
     path = Path(path)
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def beside(path: str | Path) -> Path:
-    """A hidden name in the same folder that nothing has, and that nobody can guess."""
+    """An unused, unpredictable hidden name in the same folder."""
     return Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(8)}.part")

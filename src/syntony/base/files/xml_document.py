@@ -1,8 +1,8 @@
-"""XML with line numbers and with errors for people.
+"""XML with line numbers and readable errors.
 
 Reads elements and attributes; text is refused unless the caller names the elements that may hold it. A document type
-declaration can define entities that grow without bound or fetch other files, so it is refused; a format whose files all
-carry one (lstopo's) may allow the bare declaration, which defines nothing here: nothing is ever fetched.
+declaration can define entities that grow without bound or fetch other files, so it is refused. A format whose files all
+carry one (lstopo's) may allow the bare declaration, which defines nothing here; nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from xml.parsers import expat
 
 from syntony.base.command import UserError
 
-_DEEPEST = 100  # elements inside each other; machines and programs need about twenty, and readers recurse
+_DEEPEST = 100  # levels of nesting; machines and programs need about twenty, and readers recurse
 
 
 class XmlError(UserError):
-    """A malformed file: which file, line and element, and what would be right."""
+    """A malformed file: names the file, line and element, and what would be right."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element with where it stands; accessors raise XmlError. `pieces` is its text, in pieces."""
+    """One element and its position; accessors raise XmlError. `pieces` is its text, in pieces."""
 
     file: str
     line: int
@@ -66,7 +66,7 @@ class Element:
 
 
 def shortened(text: str) -> str:
-    """An attribute's value as it may stand in a sentence: one line of at most 40 characters."""
+    """An attribute's value for use in a message: one line of at most 40 characters."""
     line = "".join(character if character.isprintable() else "?" for character in text[:41])
     return line if len(line) <= 40 else line[:37] + "..."
 
@@ -109,7 +109,7 @@ def parse(content: bytes, file: str, *, text_in: Collection[str] = (), doctype: 
         raise XmlError(f"{file}:{error.lineno}: not well-formed XML: {what}, column {error.offset + 1}") from error
     except UserError:
         raise
-    except (ValueError, LookupError) as error:  # what Python says to an encoding that it cannot decode
+    except (ValueError, LookupError) as error:  # raised by Python for an encoding that it cannot decode
         raise XmlError(f"{file}:1: not readable XML: {error}; write it in UTF-8") from error
     return root[0]
 

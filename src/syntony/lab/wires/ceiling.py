@@ -1,7 +1,7 @@
-"""Ceilings: what TCP gets out of each wire, and how long a byte takes there and back, before anything of ours runs.
+"""Ceilings: the TCP throughput and round-trip time of each wire, before anything of ours runs.
 
-All wires carry traffic both ways at once, so the figures also say whether this machine can hold the whole lab. Where
-they fall short, each of those wires is measured again alone: then the machine is the limit and not the wire.
+All wires carry traffic both ways at once, so the figures also tell whether this machine can emulate the whole lab.
+Those that fall short are measured again one by one, to tell whether the machine or the wire is the limit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from syntony.lab.lab_spec import End, LabSpec, Wire
 from syntony.lab.wires import kernel
 
 MOST_AT_ONCE = 32
-"""Wires measured; in larger labs, some of each rate and delay."""
+"""The number of wires measured; in larger labs, some of each rate and delay."""
 GOOD = 0.9
-"""Share of its rate below which a wire is said to fall short. TCP and IP take 0.7 % of jumbo frames for themselves."""
+"""A wire falls short below this share of its rate. TCP and IP headers take 0.7 % of jumbo frames."""
 
-_WARM_UP = 0.3  # seconds in which buckets empty and windows open
+_WARM_UP = 0.3  # seconds in which token buckets empty and windows open
 _SECONDS = 0.7
 _ECHOES = 16
 _PIECE = 256 * 1024
@@ -35,8 +35,8 @@ _PATIENCE = 10.0
 class Ceiling:
     """One direction of a wire, from `near`; `names` are its two machines.
 
-    `together`: bytes/s of payload while all wires were busy; `alone`: bytes/s with all others idle, where that was
-    measured; `round_trips`: seconds, in ascending order.
+    `together`: bytes/s of payload while all wires were busy; `alone`: bytes/s with all others idle, if measured;
+    `round_trips`: seconds, in ascending order.
     """
 
     wire: Wire
@@ -52,12 +52,12 @@ class Ceiling:
 
     @property
     def falls_short(self) -> bool:
-        """The machine cannot hold this wire's rate while all others are busy."""
+        """Whether this wire misses its rate while all others are busy."""
         return self.together < GOOD * float(self.near.rate)
 
 
 def measure(spec: LabSpec, namespace: Callable[[str], str]) -> tuple[Ceiling, ...]:
-    """Both directions of every wire, or of a choice in large labs. Takes a few seconds."""
+    """Both directions of every wire, or of a selection in large labs. Takes a few seconds."""
     lanes = [_Lane(spec, namespace, wire, near, far) for wire in chosen(spec) for near, far in _directions(wire)]
     try:
         round_trips = [lane.round_trips() for lane in lanes]
@@ -76,7 +76,7 @@ def measure(spec: LabSpec, namespace: Callable[[str], str]) -> tuple[Ceiling, ..
 
 
 def chosen(spec: LabSpec) -> tuple[Wire, ...]:
-    """All wires, or so many of each kind that none is left out and `MOST_AT_ONCE` are not exceeded by much."""
+    """All wires, or enough of each kind to include every kind without exceeding `MOST_AT_ONCE` by much."""
     if len(spec.wires) <= MOST_AT_ONCE:
         return spec.wires
     kinds: dict[object, list[Wire]] = {}
@@ -91,7 +91,7 @@ def _directions(wire: Wire) -> Iterable[tuple[End, End]]:
 
 
 class _Lane:
-    """A connection over one wire that is used one way."""
+    """A connection over one wire that is used in one direction."""
 
     def __init__(self, spec: LabSpec, namespace: Callable[[str], str], wire: Wire, near: End, far: End) -> None:
         self.wire = wire
@@ -109,7 +109,7 @@ class _Lane:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def arrived(self) -> int:
-        """Bytes that the receiving kernel has taken in, whether or not anybody has had the time to read them."""
+        """Bytes that the receiving kernel has accepted, whether or not they have been read."""
         information = self.receiver.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.stop)
         return int.from_bytes(information[_BYTES_RECEIVED], sys.byteorder)
 
@@ -159,7 +159,7 @@ def _throughput(lanes: Sequence[_Lane]) -> list[float]:
 
 
 def _drain(selector: selectors.BaseSelector, lanes: Sequence[_Lane], room: memoryview) -> None:
-    """Until nothing has arrived for a while: the next measurement begins with empty wires."""
+    """Reads until nothing has arrived for a while, so that the next measurement starts with empty wires."""
     for lane in lanes:
         selector.unregister(lane.sender)
     quiet = max(0.05, *(4 * lane.wire.delay for lane in lanes))

@@ -1,9 +1,9 @@
-"""Wires that take their time or lose packets: TUN devices at both ends, and one process that passes packets on.
+"""Wires with latency or packet loss: TUN devices at both ends, and one process that forwards packets.
 
     h0 w0 (TUN) ── read ── waits 1 ms ── write ── (TUN) w0 s0        csrc/emulation/delay/delay_line.hpp does it
 
-The kernel's own way (netem) is missing from many kernels. The process has real-time priority where it may, so that the
-delay is constant on a busy machine, and it ends with the lab: its standard input does.
+The kernel's own mechanism (netem) is missing from many kernels. The process has real-time priority if permitted, so
+that the delay is constant on a busy machine. It ends when its standard input closes, that is, with the lab.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from syntony.lab.wires import kernel
 
 @dataclass(frozen=True)
 class DelayFigures:
-    """Packets passed on, dropped on purpose and lost, and in seconds by how much they came out later than they should
-    have."""
+    """Packets forwarded, dropped on purpose and lost; and in seconds, how much later than due they came out."""
 
     packets: int
     dropped: int
@@ -33,10 +32,10 @@ class DelayFigures:
 
 
 class DelayLine:
-    """All wires of a lab that have a delay or lose packets."""
+    """All wires of a lab with delay or packet loss."""
 
     def __init__(self, spec: LabSpec, namespace: Callable[[str], str]) -> None:
-        """Makes the devices of these wires, up to `configure`. Raises LabError where the kernel has no TUN."""
+        """Makes the devices of these wires, up to `configure`. Raises LabError if the kernel has no TUN."""
         wires, descriptors = [], []
         try:
             for wire in spec.wires:
@@ -52,14 +51,14 @@ class DelayLine:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=descriptors,
-                start_new_session=True,  # Ctrl-C is for the lab alone
+                start_new_session=True,  # Ctrl-C must reach only the lab
             )
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
     def close(self) -> DelayFigures:
-        """Ends it. Raises LabError when it has failed."""
+        """Ends the process. Raises LabError if it has failed."""
         out, errors = self._process.communicate()
         if self._process.returncode:
             raise LabError(f"the delay line failed: {errors.decode(errors='replace').strip().splitlines()[-1:]}")

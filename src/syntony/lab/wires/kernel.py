@@ -1,4 +1,4 @@
-"""What the lab asks of the kernel, through iproute2 and a few system calls. Needs root."""
+"""The lab's requests to the kernel, through iproute2 and a few system calls. Needs root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IFF_NO_PI = 0x1000
 
 
 def require_tools() -> None:
-    """Raises LabError with what to do when this process is not root or iproute2 is missing."""
+    """Raises LabError that says what to do if this process is not root or iproute2 is missing."""
     if os.geteuid() != 0:
         raise LabError("the lab makes network namespaces, which only root may; run it with sudo")
     for tool in ("ip", "tc"):
@@ -35,7 +35,7 @@ def require_tools() -> None:
 
 
 def run(command: Sequence[str], batch: Sequence[str] | None = None) -> str:
-    """Runs `command`, with `batch` as its input, and returns what it printed. Raises LabError when it fails."""
+    """Runs `command` with `batch` as its input, and returns its output. Raises LabError if it fails."""
     text = None if batch is None else "\n".join(batch) + "\n"
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -49,7 +49,7 @@ def run(command: Sequence[str], batch: Sequence[str] | None = None) -> str:
 
 
 def _refused(what: str, why: str) -> str:
-    """The sentence for what the kernel refuses; it says what may be missing where being root was not enough."""
+    """The sentence for a request that the kernel refuses; it says what may be missing if root was not enough."""
     hint = "; in a container, even root needs more for this (docker run --privileged)"
     return f"{what}: {why}{hint if 'Operation not permitted' in why or 'Read-only' in why else ''}"
 
@@ -65,15 +65,15 @@ def tc(namespace: str, batch: Sequence[str]) -> None:
 
 
 def processes_in(namespace: str) -> list[int]:
-    """The processes whose network is `namespace`."""
+    """The processes in the network namespace `namespace`."""
     return [int(word) for word in run(["ip", "netns", "pids", namespace]).split()]
 
 
 def inside(namespace: str, work: Callable[[], _T]) -> _T:
-    """What `work()` returns in `namespace`. The sockets that it opens stay there for good.
+    """Runs `work()` in `namespace` and returns its result. Sockets that it opens stay in the namespace.
 
-    It runs on a thread of its own, which is all that moves. It must not start processes that end with their parent:
-    the parent is that thread.
+    Only a temporary thread enters the namespace. `work` must not start processes that end with their parent, because
+    that thread is the parent.
     """
     outcome: list[_T] = []
     failure: list[BaseException] = []
@@ -100,7 +100,7 @@ def inside(namespace: str, work: Callable[[], _T]) -> _T:
 
 
 def set_parameters(namespace: str, parameters: dict[str, str]) -> None:
-    """Sets network parameters of a namespace: paths below /proc/sys/net. Those that the kernel lacks are left out."""
+    """Sets network parameters of a namespace: paths below /proc/sys/net. Skips those that the kernel lacks."""
 
     def write() -> None:
         for name, value in parameters.items():
@@ -115,9 +115,9 @@ def set_parameters(namespace: str, parameters: dict[str, str]) -> None:
 
 
 def open_tun(namespace: str, device: str) -> int:
-    """A new device in `namespace` whose packets this process reads and writes at the descriptor returned.
+    """A new device in `namespace`; this process reads and writes its packets at the descriptor returned.
 
-    The device goes when the last descriptor does. Raises LabError where the kernel has no TUN.
+    The device is removed with the last descriptor. Raises LabError if the kernel has no TUN.
     """
 
     def attach() -> int:

@@ -1,7 +1,7 @@
 """From spec to kernel: the lines of `ip` and `tc` that build a lab (pure), and the functions that run them.
 
-A lab is built in this order: machines, cables (wires with a delay or losses are `delay.py`'s), then addresses, routes
-and rates.
+A lab is built in this order: machines, cables (`delay.py` makes wires with delay or losses), then addresses, routes and
+rates.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from syntony.lab.wires.routes import Route
 
 PARAMETERS: Mapping[str, str] = MappingProxyType(
     {
-        "ipv4/conf/all/rp_filter": "0",  # answers may take another way than questions
+        "ipv4/conf/all/rp_filter": "0",  # answers may take another route than requests
         "ipv4/conf/default/rp_filter": "0",
         "ipv4/fib_multipath_hash_policy": "1",  # ECMP by addresses and ports, as switches do
-        "ipv4/tcp_congestion_control": "reno",  # the one that every kernel grants to a namespace
-        "ipv4/tcp_no_metrics_save": "1",  # no connection learns from an earlier one
+        "ipv4/tcp_congestion_control": "reno",  # the only one that every kernel allows in a namespace
+        "ipv4/tcp_no_metrics_save": "1",  # no connection reuses metrics of an earlier one
         "ipv6/conf/all/disable_ipv6": "1",  # no router solicitations on the wires
         "ipv6/conf/default/disable_ipv6": "1",
     }
 )
-"""Set in every namespace, before there are devices."""
+"""Set in every namespace before it has devices."""
 
 
 def make_machines(spec: LabSpec, namespace: Callable[[str], str]) -> None:
@@ -48,7 +48,7 @@ def make_cables(spec: LabSpec, namespace: Callable[[str], str]) -> None:
 
 
 def configure(spec: LabSpec, routes: Iterable[Route], namespace: Callable[[str], str]) -> None:
-    """Addresses, routes and rate limits, once the devices are there."""
+    """Sets addresses, routes and rate limits, once the devices exist."""
     routes_at: dict[int, list[Route]] = {}
     for route in routes:
         routes_at.setdefault(route.machine, []).append(route)
@@ -59,7 +59,7 @@ def configure(spec: LabSpec, routes: Iterable[Route], namespace: Callable[[str],
 
 
 def ip_lines(spec: LabSpec, machine: Machine, routes: Iterable[Route]) -> list[str]:
-    """Brings `machine` up: a port's address lies on the first wire plugged in there, and holds for all others too."""
+    """Brings `machine` up: a port's address is set on the first wire plugged in there, and serves all others too."""
     lines = ["link set lo up"]
     address_at = {port.node: port.address for port in machine.ports}
     for wire, near, far in spec.wires_of(machine.id):
@@ -68,24 +68,24 @@ def ip_lines(spec: LabSpec, machine: Machine, routes: Iterable[Route]) -> list[s
         if address := address_at.pop(near.node, None):
             lines.append(f"addr add {address}/32 dev {wire.name}")
         lines.append(f"addr add {near.link_address} peer {far.link_address}/32 dev {wire.name}")
-        if not wire.by_process:  # nobody has to ask who is there, which would take a second when a cut wire is mended
+        if not wire.by_process:  # static neighbours: ARP would take a second after a cut wire is mended
             lines.append(f"neigh add {far.link_address} lladdr {_hardware_address(far)} dev {wire.name} nud permanent")
     return [*lines, *map(_route_line, routes)]
 
 
 def shape_line(wire: Wire, rate: Fraction | None) -> str:
-    """Limits what leaves through `wire` to `rate` bytes/s; None: nothing leaves."""
+    """Limits the traffic leaving through `wire` to `rate` bytes/s; None: nothing leaves."""
     return f"qdisc replace dev {wire.name} root {shaping.CUT if rate is None else shaping.bucket(rate)}"
 
 
 def device_of(spec: LabSpec, machine: Machine) -> str | None:
-    """The device with the machine's first address; None when no wire is plugged in there."""
+    """The device with the machine's first address; None if no wire is plugged in there."""
     node = machine.ports[0].node
     return next((wire.name for wire, near, _ in spec.wires_of(machine.id) if near.node == node), None)
 
 
 def _hardware_address(end: End) -> str:
-    """Locally administered, and as unique as the link address that it holds."""
+    """Locally administered, and as unique as the link address that it contains."""
     return "02:53:" + IPv4Address(end.link_address).packed.hex(":")
 
 

@@ -1,4 +1,4 @@
-r"""Routes: which wire leads to which address. Static, and over as few wires as possible. Pure.
+r"""Routes: which wire leads to which address. Static, over as few wires as possible. Pure.
 
                  s1                     h0 reaches h3 through s1 or s2. With one route per pair, each machine always
                /    \                   takes the same wire to an address, and the routes are chosen so that traffic
@@ -6,8 +6,8 @@ r"""Routes: which wire leads to which address. Static, and over as few wires as 
                \    /                   knows both and picks one per connection by a hash of addresses and ports.
                  s2
 
-A host with NICs does not forward, and sends to the k-th NIC of another host from its own k-th (of those that are near
-enough): so flows to different NICs use different rails.
+A host with NICs does not forward, and sends to the k-th NIC of another host from its own k-th (among those on shortest
+paths), so flows to different NICs use different rails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SWEEPS = 8
 
 @dataclass(frozen=True)
 class Hop:
-    """The first step of a way: `wire`, through the end `near`, to the machine at `far`."""
+    """The first hop of a path: `wire`, through the end `near`, to the machine at `far`."""
 
     wire: Wire
     near: End
@@ -44,7 +44,7 @@ class Route:
 def routes_of(spec: LabSpec, ecmp: bool = False) -> tuple[Route, ...]:
     """All routes of the lab: from every machine to every address of another one.
 
-    With `ecmp` a route has all shortest ways, else one. Raises LabError when a host cannot reach another.
+    With `ecmp` a route has all shortest paths, else one. Raises LabError if a host cannot reach another.
     """
     destinations = [(machine, number) for machine in spec.machines for number in range(len(machine.ports))]
     ways = [_shortest(spec, machine, number) for machine, number in destinations]
@@ -70,7 +70,7 @@ _Ways = dict[int, tuple[Hop, ...]]
 
 
 def _shortest(spec: LabSpec, goal: Machine, number: int) -> _Ways:
-    """Breadth first, backwards from port `number` of `goal`."""
+    """Breadth-first search, backwards from port `number` of `goal`."""
     port = goal.ports[number].node
     reached = {goal.id: 0}
     ways: dict[int, list[Hop]] = {}
@@ -95,7 +95,7 @@ def _shortest(spec: LabSpec, goal: Machine, number: int) -> _Ways:
 
 
 def _on_one_rail(machine: Machine, hops: list[Hop], number: int) -> tuple[Hop, ...]:
-    """Those of `hops` that leave by the NIC that suits the destination's `number`; all where there are no NICs."""
+    """Those of `hops` that leave by the NIC matching the destination's `number`; all if there are no NICs."""
     if machine.forwards:
         return tuple(hops)
     nics = sorted({hop.near.node for hop in hops})
@@ -103,15 +103,15 @@ def _on_one_rail(machine: Machine, hops: list[Hop], number: int) -> tuple[Hop, .
 
 
 def _source(spec: LabSpec, machine: Machine, hops: tuple[Hop, ...]) -> str:
-    """The address of the port by which packets leave."""
+    """The address of the port through which packets leave."""
     at = {port.node: port.address for port in machine.ports}
     return at.get(hops[0].near.node, machine.ports[0].address)
 
 
 def _balanced(spec: LabSpec, ways: list[_Ways]) -> list[_Ways]:
-    """One hop each, so that one unit from every host to every address makes the squares of the loads least.
+    """Chooses one hop each to minimize the sum of squared loads, for one unit from every host to every address.
 
-    Each choice in turn is taken back and made anew, until nothing changes (a local optimum).
+    Each choice in turn is reconsidered until nothing changes (a local optimum).
     """
     chosen = [{start: hops[0] for start, hops in way.items()} for way in ways]
     load: Counter[tuple[int, int]] = Counter()

@@ -1,16 +1,16 @@
 """How a rate becomes a token bucket (`tbf`). Pure.
 
-A bucket that is full lets `burst` bytes pass at once: 256 KiB of burst are 6 % of a message of 4 MiB. One that is too
-small overflows while the kernel looks elsewhere, and those bytes are lost to the rate for good: after a timer that is
-late by more than burst / rate. Two milliseconds' worth survives a busy machine of two cores (98 to 99 % of 200 and 500
-Mbit/s arrive), and is 1.2 % of 4 MiB at 200 Mbit/s. tc's rule, burst >= rate / HZ, is about how often the kernel looks:
-with high-resolution timers, as every usual kernel has them (tc reads it in /proc/net/psched), HZ is 10^9 and not 250.
+A full bucket lets `burst` bytes pass at once: 256 KiB of burst are 6 % of a message of 4 MiB. If it is too small, it
+overflows whenever a timer is late by more than burst / rate, and those bytes are lost to the rate for good. Two
+milliseconds' worth survives a busy machine of two cores (98 to 99 % of 200 and 500 Mbit/s arrive), and is 1.2 % of
+4 MiB at 200 Mbit/s. tc's rule, burst >= rate / HZ, concerns the timer frequency: with high-resolution timers, as in
+every usual kernel (tc reads it in /proc/net/psched), HZ is 10^9 and not 250.
 
-Packets are jumbo frames, and the kernel hands several over as one (GSO): each of these is let through whole, so a
-machine on the way stores it whole before it sends on. 16 KiB keep that at 0.7 ms per hop at 200 Mbit/s.
+Packets are jumbo frames, and the kernel passes several as one (GSO). Each of these passes whole, so a machine on the
+way stores it whole before forwarding. 16 KiB keep that at 0.7 ms per hop at 200 Mbit/s.
 
-A queue takes what arrives faster than it may leave. Networks of machines that compute are nearly lossless; so is a lab
-whose queues hold more than its senders have under way (Syntony: four slots of 128 KiB per stream).
+A queue takes packets that arrive faster than they may leave. Networks of compute clusters are nearly lossless; so is a
+lab whose queues hold more than its senders have in flight (Syntony: four slots of 128 KiB per stream).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MTU = 9000
 SEGMENT = 16 * 1024
 """Bytes that the kernel handles as one packet."""
 QUEUE = 4 << 20
-"""Bytes that may wait for their turn at one end of a wire."""
+"""Bytes that may queue at one end of a wire."""
 
 _BURST_SECONDS = Fraction(2, 1000)
 _LEAST_BURST = 2 * SEGMENT
@@ -35,9 +35,9 @@ def burst(rate: Fraction) -> int:
 
 
 def bucket(rate: Fraction) -> str:
-    """The queueing discipline that lets `rate` bytes/s pass, in tc's words."""
+    """The queueing discipline that lets `rate` bytes/s pass, in tc's syntax."""
     return f"tbf rate {max(1, round(rate * 8))}bit burst {burst(rate)} limit {QUEUE}"
 
 
 CUT = "blackhole"
-"""The queueing discipline of a wire that is cut: it takes everything, and nothing comes out."""
+"""The queueing discipline of a cut wire: it accepts all packets and drops them."""

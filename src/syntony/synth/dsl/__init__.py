@@ -1,4 +1,4 @@
-"""Algorithms written by hand: `@algorithm` (decorator.py), chunks (recording.py), examples in `examples/`."""
+"""Hand-written algorithms: `@algorithm` (decorator.py), chunks (recording.py), examples in `examples/`."""
 
 from syntony.synth.dsl.decorator import Algorithm, algorithm
 from syntony.synth.dsl.lines import DslError

@@ -1,4 +1,4 @@
-"""`@algorithm`: a Python function that says what moves becomes a proven Program.
+"""`@algorithm`: turns a Python function that describes data movement into a proven Program.
 
     @algorithm("all_reduce", ranks=4, chunks=lambda ranks: ranks)
     def ring(a):
@@ -12,8 +12,8 @@
     ring.program()            a Program, proven          ring.program(ranks=8)     the same idea on 8 ranks
     ring.save("ring.json")    what a Communicator loads, and `syntony simulate`, `convert`, `verify` read
 
-Chunk references and instances are MSCCLang's (Cowan et al., ASPLOS 2023); that the compiler needs no channel, thread
-block or dependency from the user too, and that what it made is proven, is ours.
+Chunk references and instances are MSCCLang's (Cowan et al., ASPLOS 2023). Here the compiler also needs no channels,
+thread blocks or dependencies from the user, and its result is proven.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Count = int | Callable[[int], int]
 
 
 class Algorithm:
-    """A hand-written algorithm. Runs its function when a Program is asked for."""
+    """A hand-written algorithm. Its function runs when a Program is requested."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Algorithm:
         return f"<algorithm {self.name}: {self.kind} on {self.ranks} ranks>"
 
     def program(self, ranks: int | None = None, root: int | None = None, instances: int | None = None) -> Program:
-        """The optimized, proven Program; the decorator's numbers where none are given. DslError at the user's line."""
+        """The optimized, proven Program, by default with the decorator's numbers. DslError at the user's line."""
         written = self.as_written(ranks, root, instances)
         program = fit(optimize(written, self.target, self.coalesce, self.fuse), self.target)
         verdict = check_program(program)
@@ -71,7 +71,7 @@ class Algorithm:
         return program
 
     def as_written(self, ranks: int | None = None, root: int | None = None, instances: int | None = None) -> Program:
-        """The Program as the function says it, step by step; proven, not optimized."""
+        """The Program exactly as the function describes it, step by step; proven, not optimized."""
         recording, tape = self._record(ranks or self.ranks, self.root if root is None else root, instances)
         program = tape.program()
         verdict = check_program(program)
@@ -116,12 +116,12 @@ def algorithm(
 ) -> Callable[[Function], Algorithm]:
     """Makes a function of a Recording an Algorithm of the collective `kind`.
 
-    ranks, root  defaults of `program`, which may ask for others
+    ranks, root  defaults of `program`, which may override them
     chunks       chunks per block: a number, or a function of the ranks
-    instances    everything so many times side by side, each on its part of every block and on lanes of its own
-    target       what the Program must fit, and is optimized for
-    coalesce     whether messages that follow each other on one path become one: for small sizes
-    fuse         whether a receive and the send of what it brought become one: fewer lanes and slots, less overlap
+    instances    number of parallel copies, each on its part of every block and on separate lanes
+    target       what the Program must fit and is optimized for
+    coalesce     whether consecutive messages on one path become one: for small sizes
+    fuse         whether a receive and the send of its data become one: fewer lanes and slots, less overlap
     """
 
     def made(function: Function) -> Algorithm:

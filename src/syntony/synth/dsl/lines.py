@@ -1,4 +1,4 @@
-"""Where in the user's script we are: what every mistake is told with."""
+"""The current line of the user's script, which every error message names."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def here() -> str:
 
 
 def refused(message: str, at: str | None = None) -> DslError:
-    """The mistake, at a line of the user's (default: the one that is running)."""
+    """The error at a line of the user's script (default: the current one)."""
     return DslError(f"{at or here()}: {message}")

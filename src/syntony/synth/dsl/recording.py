@@ -1,25 +1,25 @@
-"""Recording: what a hand-written algorithm does, step by step, while its function runs.
+"""Recording: records what a hand-written algorithm does, step by step, while its function runs.
 
-The function is handed a Recording. It names places, and what lies there moves:
+The function gets a Recording, names places in it, and moves what they hold:
 
     rank 0  input [0 1 2 3]   output [. . . .]   scratch [..]      a.input(rank=0, chunk=2)   a chunk that is there
     rank 1  input [0 1 2 3]   output [. . . .]   scratch [..]      a.output(rank=1, chunk=2)  where one belongs
 
-Of every slot the Recording knows whose contributions lie in it and which line put them there. So whatever is wrong is
-said at the line that does it; what only shows at the end (outputs that are not whole) at the line that left it so.
+For every slot the Recording knows which contributions it holds and which line put them there. So an error is reported
+at the line that causes it; an error visible only at the end (incomplete outputs) at the line that last wrote there.
 
-A Chunk is a value that lies at a rank, and has the verbs that move it:
+A Chunk is a value at a rank, with methods that move it:
 
     x = a.input(rank=0)         what rank 0 starts with
     y = x.copy(to=1)            the same at rank 1
     z = y.reduce(to=2)          with rank 2's own contribution added, at rank 2
     w = z.add(u, v)             z + u + v where z is, rounded once
 
-Each verb returns the new chunk; the old one stays good until something is written over it. Where nothing is said
-(`into`), a whole result goes to the output of the rank that wants it, everything else to new scratch.
+Each method returns the new chunk; the old one stays valid until something overwrites it. Without `into`, a whole result
+goes to the output of the rank that wants it, everything else to new scratch.
 
 Chunks and instances. A block is cut into `instances` equal parts, and a part into `chunks`. The function runs once per
-instance and sees that part alone; its lanes are its own (MSCCLang's `instances`: Cowan et al., "MSCCLang: Microsoft
+instance, sees only that part and has separate lanes (MSCCLang's `instances`: Cowan et al., "MSCCLang: Microsoft
 Collective Communication Language", ASPLOS 2023, section 5).
 """
 
@@ -36,12 +36,12 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.instructions import MAX_CHANNELS, Opcode, Space
 
 Ends = tuple[str, int, int]
-"""What a lane of a rank does: (`send` | `recv` | `local`, peer, lane of the user)."""
+"""The use of a rank's lane: (`send` | `recv` | `local`, peer, the user's lane)."""
 
 
 @dataclass
 class Held:
-    """What lies in a slot: contributions of these ranks (bits), put there by this line; `version` counts the writes."""
+    """The contents of a slot: contributions of these ranks (bits), the line that wrote it, and the number of writes."""
 
     chunk: int
     ranks: int = 0
@@ -50,7 +50,7 @@ class Held:
 
 
 class Recording:
-    """The algorithm's function gets one; it reads `ranks`, `chunks`, `root`, and takes chunks with `input`."""
+    """Passed to the algorithm's function, which reads `ranks`, `chunks`, `root`, and gets chunks with `input`."""
 
     def __init__(self, collective: Collective, chunks: int, instances: int) -> None:
         self.collective = collective
@@ -61,10 +61,10 @@ class Recording:
         self.instances = instances
         self.instance = 0
         self.closed = False
-        """Whether the function has ended: its chunks move no more."""
+        """Whether the function has ended; its chunks can no longer move."""
         self.steps: list[Step] = []
         self.lines: list[str] = []
-        """Per step, the line that wrote it down."""
+        """The line that recorded each step."""
         self.held: list[dict[Slot, Held]] = [{} for _ in range(self.ranks)]
         self.scratch_chunks: list[list[int]] = [[] for _ in range(self.ranks)]
         self._lanes: list[dict[Ends, int]] = [{} for _ in range(self.ranks)]
@@ -89,14 +89,14 @@ class Recording:
     # --- places ---------------------------------------------------------------------------------------------------
 
     def input(self, rank: int, block: int = 0, chunk: int | None = None, count: int | None = None) -> Chunk:
-        """What `rank` starts with: of the `block`-th block of its input, `count` chunks from `chunk`.
+        """The initial data of `rank`: `count` chunks of the `block`-th block of its input, from `chunk` on.
 
-        Left out, `chunk` is the whole block; with a `chunk`, `count` is 1. A range may go on into the next block.
+        Without `chunk`, the whole block; with it, `count` is 1 by default. A range may extend into the next block.
         """
         return self._place(Space.input, rank, block, chunk, count)
 
     def output(self, rank: int, block: int = 0, chunk: int | None = None, count: int | None = None) -> Chunk:
-        """Places of the output of `rank`, named as in `input`: to move something into, or what lies there by now."""
+        """Places in the output of `rank`, named as in `input`: as a destination, or for what they hold by now."""
         return self._place(Space.output, rank, block, chunk, count)
 
     def scratch(self, like: Chunk, rank: int | None = None) -> Chunk:
@@ -126,12 +126,12 @@ class Recording:
         return Chunk(self, rank, tuple((int(space), self._index(position)) for position in seen))
 
     def _index(self, position: int) -> int:
-        """Where the position-th chunk that this instance sees lies in the buffer."""
+        """The position in the buffer of the position-th chunk that this instance sees."""
         block, chunk = divmod(position, self.chunks)
         return (block * self.instances + self.instance) * self.chunks + chunk
 
     def own(self, rank: int, like: Chunk) -> Chunk:
-        """What `rank` itself contributes to the chunks of `like`."""
+        """The contribution of `rank` itself to the chunks of `like`."""
         slots = [self._slot_of[rank].get((Space.input, chunk)) for chunk in like.chunk_ids]
         found = tuple(slot for slot in slots if slot is not None)
         if len(found) < len(slots):
@@ -139,7 +139,7 @@ class Recording:
         return Chunk(self, rank, found)
 
     def place_for(self, rank: int, chunk: int, ranks: int) -> Slot:
-        """Where a rank keeps what comes: its output, if it is whole, wanted and not yet there; else new scratch."""
+        """Where a rank stores what arrives: its output if whole, wanted and not yet there; otherwise new scratch."""
         slot = self._slot_of[rank].get((Space.output, chunk))
         if slot is not None and ranks == self._whole[chunk] != self.held[rank][slot].ranks:
             return slot
@@ -154,27 +154,27 @@ class Recording:
     # --- what is refused --------------------------------------------------------------------------------------------
 
     def check_rank(self, rank: int) -> int:
-        """The rank, if there is one."""
+        """The rank, if it exists."""
         if not isinstance(rank, int) or not 0 <= rank < self.ranks:
             raise refused(f"there is no rank {rank!r}; ranks are 0..{self.ranks - 1}")
         return rank
 
     def check_lane(self, lane: int) -> int:
-        """The lane, as a channel of this instance's own."""
+        """The lane, as a channel of this instance."""
         most = MAX_CHANNELS // self.instances
         if not isinstance(lane, int) or not 0 <= lane < most:
             raise refused(f"there is no lane {lane!r}; lanes are 0..{most - 1}")
         return lane * self.instances + self.instance
 
     def check_mine(self, chunk: object) -> None:
-        """Refuses what is no chunk, or a chunk of another run."""
+        """Rejects objects that are not chunks, and chunks of another run."""
         if not isinstance(chunk, Chunk):
             raise refused(f"{chunk!r} is no chunk; take one with input(..), or keep what copy(..) returned")
         if chunk.recording is not self or self.closed:
             raise refused(f"{chunk} belongs to another algorithm, or to another run of this one")
 
     def check_there(self, chunk: Chunk) -> None:
-        """Refuses a chunk that is not (or no longer) where it was."""
+        """Rejects a chunk that is not (or no longer) where it was."""
         self.check_mine(chunk)
         for slot, version in zip(chunk.slots, chunk.versions, strict=True):
             held = self.held[chunk.rank][slot]
@@ -184,7 +184,7 @@ class Recording:
                 raise refused(f"{chunk} holds nothing yet")
 
     def check_into(self, into: Chunk, chunk_ids: Sequence[int], rank: int) -> None:
-        """Refuses a destination that cannot take these chunks."""
+        """Rejects a destination that cannot take these chunks."""
         self.check_mine(into)
         if into.rank != rank:
             raise refused(f"{into} is not at rank {rank}")
@@ -196,7 +196,7 @@ class Recording:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def write(self, rank: int, slots: Sequence[Slot], ranks: Sequence[int]) -> Chunk:
-        """Notes that the slots now hold these contributions, by the line that is running."""
+        """Records that the slots now hold these contributions, written by the current line."""
         line = here()
         for slot, contributions in zip(slots, ranks, strict=True):
             held = self.held[rank][slot]
@@ -204,7 +204,7 @@ class Recording:
         return Chunk(self, rank, tuple(slots))
 
     def local(self, rank: int, lane: int, opcode: Opcode, dst: Sequence[Slot], terms: Sequence[Sequence[Slot]]) -> None:
-        """A copy or reduce of several sources, in runs of neighbouring slots."""
+        """A copy or a reduce of several sources, in runs of adjacent slots."""
         for first, count in _runs(dst, *terms):
             src, *operands = (term[first] for term in terms)
             ends = ("local", 0, lane)
@@ -213,7 +213,7 @@ class Recording:
     def message(
         self, chunk: Chunk, to: int, lane: int, dst: Sequence[Slot], operand: Sequence[Slot] | None = None
     ) -> None:
-        """Messages from a chunk into slots of another rank, summed with `operand` there; one per run of neighbours."""
+        """Messages from a chunk into slots of another rank, summed with `operand` there; one per run of slots."""
         for first, count in _runs(chunk.slots, dst, operand or dst):
             send, recv = ("send", to, lane), ("recv", chunk.rank, lane)
             opcode = Opcode.recv if operand is None else Opcode.recv_reduce
@@ -242,7 +242,7 @@ class Recording:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def tape(self, name: str, defined: str) -> Tape:
-        """What was recorded; DslError when an output is not whole. `defined` is the line of the algorithm."""
+        """The recorded steps; DslError if an output is incomplete. `defined` is the line of the algorithm."""
         unwritten: list[str] = []
         for rank, slots in enumerate(self.held):
             for slot, held in sorted(slots.items()):
@@ -275,8 +275,8 @@ class Recording:
             raise refused(f"{where} ends without what {_ranks(missing)} contributed", held.line)
 
     def error_at(self, rank: int | None, lane: int | None, position: int | None, fault: str) -> DslError:
-        """A fault of the finished Program, at the line that wrote the instruction down."""
-        lanes: dict[tuple[int, int], int] = {}  # the Program numbers a rank's lanes as they come
+        """The error for a fault of the finished Program, at the line that recorded the instruction."""
+        lanes: dict[tuple[int, int], int] = {}  # the Program numbers a rank's lanes in order of appearance
         at = -1
         for step, line in zip(self.steps, self.lines, strict=True):
             number = lanes.setdefault((step.rank, step.lane), sum(of == step.rank for of, _ in lanes))
@@ -286,12 +286,12 @@ class Recording:
         return refused(fault)
 
     def _alias(self, rank: int, slot: Slot) -> Slot:
-        """The slot that stands for the memory: in place, an input is the output of its chunk."""
+        """The slot that represents the memory: in place, an input is the output of its chunk."""
         return self._slot_of[rank].get((Space.output, self.held[rank][slot].chunk), slot) if slot[0] == 0 else slot
 
 
 class Chunk:
-    """One or more chunks at one rank, as they were when this was made. Made by a Recording and by the verbs."""
+    """One or more chunks at one rank, as they were when this was made, by a Recording or by the methods below."""
 
     def __init__(self, recording: Recording, rank: int, slots: tuple[Slot, ...]) -> None:
         held = [recording.held[rank][slot] for slot in slots]
@@ -301,7 +301,7 @@ class Chunk:
         self.versions = tuple(one.version for one in held)
         self.chunk_ids = tuple(one.chunk for one in held)
         self.contributions = tuple(one.ranks for one in held)
-        """Per chunk, whose contributions are in it (bits)."""
+        """Per chunk, the contributions that it contains (bits)."""
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -312,7 +312,7 @@ class Chunk:
         return f"{Space(space).name}[{first}{last}] of rank {self.rank}"
 
     def split(self, parts: int) -> list[Chunk]:
-        """The same chunks as `parts` ranges of equal length, where they are."""
+        """Splits the chunks into `parts` ranges of equal length, without moving them."""
         self.recording.check_there(self)
         length, rest = divmod(len(self), parts) if parts > 0 else (0, 1)
         if rest or not length:
@@ -320,7 +320,7 @@ class Chunk:
         return [Chunk(self.recording, self.rank, self.slots[at : at + length]) for at in range(0, len(self), length)]
 
     def copy(self, to: int | None = None, into: Chunk | None = None, lane: int = 0) -> Chunk:
-        """Copies it to rank `to` (default: where `into` is, or here). Messages of one lane keep their order."""
+        """Copies it to rank `to` (default: the rank of `into`, or this one). Messages of one lane keep their order."""
         log = self.recording
         log.check_there(self)
         rank = log.check_rank(to) if to is not None else into.rank if isinstance(into, Chunk) else self.rank
@@ -335,13 +335,13 @@ class Chunk:
         return log.write(rank, dst, self.contributions)
 
     def reduce(self, to: int, into: Chunk | None = None, lane: int = 0) -> Chunk:
-        """Sends it to rank `to` and adds what that rank itself contributes."""
+        """Sends it to rank `to` and adds that rank's own contribution."""
         self.recording.check_there(self)
         own = self.recording.own(self.recording.check_rank(to), self)
         return own.add(self, into=into, lane=lane)
 
     def add(self, *others: Chunk, into: Chunk | None = None, lane: int = 0) -> Chunk:
-        """This chunk + the others, in this order and rounded once, where this chunk is; others are sent there."""
+        """This chunk + the others, in this order and rounded once, at this chunk's rank; the others are sent there."""
         log = self.recording
         if not others:
             raise refused("add needs something to add")
@@ -365,7 +365,7 @@ class Chunk:
         return self.recording.write(rank, place.slots, self.contributions)
 
     def _sums(self, others: tuple[Chunk, ...]) -> tuple[int, ...]:
-        """Per chunk whose contributions the sum has; refuses what must not be summed."""
+        """Per chunk, the contributions in the sum; rejects invalid sums."""
         kind = self.recording.collective.kind
         if not self.recording.collective.combining:
             raise refused(f"{kind} sums nothing; copy instead")
@@ -400,7 +400,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _runs(*rows: Sequence[Slot]) -> list[tuple[int, int]]:
-    """(first, count) of the runs in which the slots of every row lie side by side."""
+    """(first, count) of the runs in which the slots of every row are adjacent."""
     runs: list[tuple[int, int]] = []
     for at in range(len(rows[0])):
         follows = at > 0 and all(row[at] == (row[at - 1][0], row[at - 1][1] + 1) for row in rows)

@@ -1,10 +1,10 @@
-"""A reduction that was found for a placement (synth/placement/reductions.py), written down as a Program of one group.
+"""Turns a reduction found for a placement (synth/placement/reductions.py) into a Program of one group.
 
     a group of 2 x 2        reduce_scatter[1]   0 ──▶ 1, 1 ──▶ 0   2 ──▶ 3, 3 ──▶ 2     sums of half of the chunks each
                             all_reduce[0]       0 ◀─▶ 2            1 ◀─▶ 3
                             all_gather[1]       0 ──▶ 1, 1 ──▶ 0   2 ──▶ 3, 3 ──▶ 2
 
-Each step moves as its time was simulated: round a ring of its ranks, or along a chain of them.
+Each step moves data as in its simulation: round a ring of its ranks, or along a chain of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.synth.model.target import CPU
 from syntony.synth.placement.reductions import Step
 
 Held = dict[int, Chunk]
-"""By chunk: what a rank has summed of it."""
+"""By chunk: the partial sum that a rank holds."""
 
 
 def as_program(steps: Sequence[Step], shape: tuple[int, ...]) -> Program:
@@ -42,7 +42,7 @@ def as_program(steps: Sequence[Step], shape: tuple[int, ...]) -> Program:
 
 
 def _move(collective: str, ranks: Sequence[int], held: Sequence[Held]) -> None:
-    """One step in one group; `held`, of its ranks, afterwards as `reductions.applied` has it."""
+    """Runs one step in one group; `held`, by its ranks, is afterwards as in `reductions.applied`."""
     size = len(ranks)
     if collective == "broadcast":
         homes = dict.fromkeys(held[0], 0)

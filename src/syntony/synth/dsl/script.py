@@ -1,4 +1,4 @@
-"""Scripts: files of Python with algorithms in them, for the command line."""
+"""Scripts: Python files with algorithms, for the command line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EXAMPLES: Mapping[str, Path] = bundled(Path(__file__).with_name("examples"), ".p
 
 
 def algorithm_of(place: str) -> Algorithm:
-    """The algorithm `script.py` or `script.py:name`, or one of `EXAMPLES` by its name.
+    """The algorithm `script.py` or `script.py:name`, or one of `EXAMPLES` by name.
 
-    UserError when the script fails or has not just one of that name.
+    UserError if the script fails or does not have exactly one algorithm of that name.
 
-    Runs the script, but not what it does under `if __name__ == "__main__"`.
+    Runs the script, except for code under `if __name__ == "__main__"`.
     """
     path, name = Path(place), ""
     if not path.is_file() and ":" in place:
@@ -45,7 +45,7 @@ def algorithm_of(place: str) -> Algorithm:
 
 
 def as_user_error(error: BaseException, path: Path) -> UserError:
-    """What a script's own error tells its author: the innermost line of the script, and the error."""
+    """A script's error as shown to its author: the innermost line of the script, and the error."""
     if isinstance(error, SyntaxError):
         return UserError(f"{path}:{error.lineno}: {error.msg}")
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
@@ -54,7 +54,7 @@ def as_user_error(error: BaseException, path: Path) -> UserError:
 
 def _run(path: Path) -> dict[str, object]:
     folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)  # a script imports its neighbours, as when it is run directly
+    sys.path.insert(0, folder)  # a script can import its neighbours, as when run directly
     try:
         return runpy.run_path(str(path), run_name=path.stem)
     except DslError:

@@ -1,1 +1,1 @@
-"""Files: schedules and programs, in and out."""
+"""Readers and writers of schedule and program files."""

@@ -1,12 +1,12 @@
-"""Assembly: the instructions that a foreign file lists become a Program.
+"""Assembly: turns the instructions listed in a foreign file into a Program.
 
-Foreign formats name slots and leave out what Program v1 wants said:
+Foreign formats name slots and leave out what Program v1 requires:
 
-- What a scratch slot holds. Slots that data moves between hold equal chunks; the classes of that relation are labelled
-  by the input and output slots in them. Where a file mixes chunks up, the most frequent label is taken and the checker
+- The contents of scratch slots. Slots that data moves between hold equal chunks; the classes of that relation are
+  labelled by their input and output slots. If a file mixes chunks up, the most frequent label is taken and the checker
   names the fault.
-- How deep the connections are: the Program claims the least depth at which it ends.
-- Whether sums are rounded more than once: claimed only where the checker asks for it.
+- The depth of connections: the Program claims the least depth at which it terminates.
+- Whether sums are rounded more than once: claimed only if the checker requires it.
 
 Chunks are equal shares of their blocks.
 """
@@ -38,7 +38,7 @@ COLLECTIVES = {
     "gather": "gather",
     "scatter": "scatter",
 }
-"""What MSCCL and MSCCL++ call the collectives, without underscores and in small letters."""
+"""The lower-case names of collectives in MSCCL and MSCCL++, without underscores."""
 
 _Site = tuple[int, Slot]
 """(rank, slot)."""
@@ -77,7 +77,7 @@ class Assembly:
         operands: Sequence[Slot] = (),
         after: Sequence[Place] = (),
     ) -> None:
-        """One more instruction."""
+        """Adds an instruction."""
         ends = (*(dst or (0, 0)), *(src or (0, 0)))
         self._instructions.append(
             [rank, lane, opcode, *ends, count, recv_peer, send_peer, channel, len(operands), len(after), 0]
@@ -127,7 +127,7 @@ class Assembly:
         return blocks[slot[1] // self.per_block] * self.per_block + slot[1] % self.per_block
 
     def _scratch_chunks(self) -> list[list[int]]:
-        """Per rank, the chunk of each scratch slot: that of the data which goes through it."""
+        """The chunk of each scratch slot by rank: that of the data that passes through it."""
         parent: dict[_Site, _Site] = {}
 
         def find(site: _Site) -> _Site:

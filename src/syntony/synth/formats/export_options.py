@@ -1,4 +1,4 @@
-"""What a writer of foreign formats may choose, beyond what a Program says."""
+"""Options of a writer of foreign formats, beyond the contents of a Program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAX_BYTES = 1 << 40
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Sizes (bytes) for which the file is to be taken, the protocol, and how it is called.
+    """Sizes (bytes) for which the file is used, the protocol, and its name.
 
-    in_place  True, False, or None: both where the format can say so, else out of place where the Program can
+    in_place  True, False, or None: both if the format can express it, else out of place if the Program supports it
     """
 
     min_bytes: int = 0
@@ -30,7 +30,7 @@ class ExportOptions:
             )
 
     def place(self, program: Program) -> bool:
-        """Whether the file is for calls in place, where it must say one of the two; refuses what is not proven."""
+        """Whether the file is for in-place calls, if it must be one of the two; rejects modes that are not proven."""
         if self.in_place is None:
             return not program.out_of_place
         if self.in_place and program.collective == "all_to_all":

@@ -3,7 +3,7 @@
     topology = "clos:leaves=2,hosts=4,spines=2"
     paths = "ecmp"          # single, ecmp, e-ecmp:K, spray, least-loaded (default ecmp)
     seed = 1                # of the hash (default 0)
-    interleave = true       # also with CASSINI's time shifts (default false)
+    interleave = true       # also apply CASSINI's time shifts (default false)
 
     [[job]]
     name = "vision"
@@ -19,7 +19,7 @@
     schedule = "alltoall.json"   # instead of a pattern: a schedule, a program or MSCCL XML, beside this file
     ...
 
-A refusal names the file, the line and the field.
+Error messages name the file, the line and the field.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, eq=False)
 class JobsFile:
-    """What a jobs file says. `places`: by job, where it may be, its own members first."""
+    """The contents of a jobs file. `places`: by job, where it may be placed, its own members first."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -83,17 +83,17 @@ class JobsFile:
 
     @property
     def movable(self) -> bool:
-        """Whether a job may be in several places."""
+        """Whether some job has a choice of places."""
         return any(len(places) > 1 for places in self.places)
 
 
 def read_jobs(path: str | Path) -> JobsFile:
-    """Reads a jobs file. Raises UserError for what cannot be read or does not say what it must."""
+    """Reads a jobs file. Raises UserError if it is unreadable or invalid."""
     return parse_jobs(read_text(path), Path(path))
 
 
 def parse_jobs(text: str, path: Path) -> JobsFile:
-    """The jobs file with this text; `path` is named in refusals, and schedules are looked for beside it."""
+    """Parses a jobs file; `path` is named in errors, and schedules are looked up beside it."""
     head = _Table(parse_toml(text, path), path, text, -1)
     topology = head.read("topology", lambda value: parse(_text(value)))
     seed = head.read("seed", _whole(0, 2**31 - 1), 0)
@@ -149,7 +149,7 @@ def _scheduled(path: Path, members: int, size: int) -> Messages:
 
 
 class _Table:
-    """One table of the file: its fields are read one by one; what is left over at `finish` is an error."""
+    """One table of the file: its fields are read one by one; `finish` rejects the fields left over."""
 
     def __init__(self, data: dict[str, Any], path: Path, text: str, job: int) -> None:
         self._data, self._path, self._job = data, path, job
@@ -160,7 +160,7 @@ class _Table:
         return key in self._data
 
     def read(self, key: str, reader: Callable[[Any], _T], default: _T | None = None) -> _T:
-        """The field, as `reader` takes it (it raises ValueError or argparse's error with what would be right)."""
+        """The field, parsed by `reader`, which raises ValueError or argparse's error with what would be right."""
         self._read.add(key)
         if key not in self._data:
             if default is None:

@@ -1,4 +1,4 @@
-"""From a file to a Program that may run: nothing unproven leaves this module.
+"""Loads a file as a Program that may run: nothing unproven leaves this module.
 
 schedule JSON     -> check the Schedule -> lower to the Target -> check the Program
 .msccl.json       -> check the Schedule -> lower to the Target -> check the Program
@@ -7,8 +7,8 @@ program JSON      ------------------------------------------->  check the Progra
 MSCCL XML         ------------------------------------------->  check the Program
 MSCCL++ plan      ------------------------------------------->  check the Program
 
-A proven one-sided Program becomes two-sided where the Target wants it, and is proven again. No file is believed: what
-spares a proof is only that this user's own cache has it (`syntony.synth.checker.proofs`).
+A proven one-sided Program is converted to two-sided if the Target requires it, and is proven again. No file is trusted;
+a proof is skipped only if it is in this user's own cache (`syntony.synth.checker.proofs`).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from syntony.synth.model.target import CPU, Target, fit
 
 
 class InvalidError(UserError):
-    """A readable file that the checker refuses; the sentence is the first fault."""
+    """A readable file that the checker rejects; the message is the first fault."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file holds: a Schedule, a Portfolio of them or a Program."""
+    """The contents of a file: a Schedule, a Portfolio of them or a Program."""
 
     content: Schedule | Portfolio | Program
 
 
 def read(path: str | Path) -> Loaded:
-    """Reads a file of any format above, whichever it is; UserError when it is none or malformed."""
+    """Reads a file in any of the formats above; UserError if it is in none of them or malformed."""
     path = Path(path)
     try:
         raw = path.read_bytes()
@@ -76,7 +76,7 @@ def read(path: str | Path) -> Loaded:
 
 
 def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
-    """The checker's word on a file, today's. UserError when it cannot be read.
+    """The checker's verdict on a file, without the cache. UserError if it cannot be read.
 
     A Schedule has no FIFOs; with `fifo_depth` its lowered Program is checked at that depth too.
     """
@@ -102,16 +102,16 @@ def schedules_of(content: Schedule | Portfolio) -> tuple[Schedule, ...]:
 
 
 def load(path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
-    """The proven Program of a file, fitted to the Target; for `ranks` ranks when given.
+    """The proven Program of a file, fitted to the Target; for `ranks` ranks if given.
 
-    Raises UserError in one sentence: unreadable or malformed, refused by the checker (InvalidError), made for another
+    Raises UserError in one sentence: unreadable or malformed, rejected by the checker (InvalidError), made for another
     number of ranks, or beyond the Target.
     """
     return prove(read(path), path, ranks, target)
 
 
 def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
-    """`load`, of a file that has been read."""
+    """`load` for a file that has already been read."""
     content = loaded.content
     if isinstance(content, Portfolio):
         raise UserError(
@@ -135,7 +135,7 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
 
 
 def prove_schedule(schedule: Schedule, path: str | Path) -> Schedule:
-    """The Schedule itself; InvalidError when the checker refuses it."""
+    """The Schedule itself; InvalidError if the checker rejects it."""
     _require(check_schedule(schedule), path)
     return schedule
 

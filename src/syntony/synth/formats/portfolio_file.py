@@ -1,6 +1,6 @@
-"""The portfolio file, version 1: which schedule file is for which sizes. FORMAT.md describes it.
+"""The portfolio file, version 1: which schedule file serves which sizes. FORMAT.md describes it.
 
-The schedules lie beside it, named after it, and the file says the hash of each, so that no other one is taken for it.
+The schedules are in separate files beside it, named after it. It stores the hash of each, so that none is confused.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ VERSION = 1
 
 
 def write(portfolio: Portfolio, path: Path) -> list[Path]:
-    """Writes schedules that the checker has proven, then the file; their paths, the portfolio's first.
+    """Writes proven schedules, then the portfolio file; returns the paths, the portfolio's first.
 
-    Raises FileError; then none of the files is new.
+    Raises FileError; then no new files exist.
     """
     first = portfolio.entries[0].schedule
     entries, paths = [], [path]
@@ -51,7 +51,7 @@ def write(portfolio: Portfolio, path: Path) -> list[Path]:
 
 
 def from_dict(data: object, where: str, folder: Path) -> Portfolio:
-    """The portfolio that a parsed file holds; its schedules lie in `folder`. Raises FileError."""
+    """The portfolio in a parsed file; its schedules are in `folder`. Raises FileError."""
     fields = Fields(data, where)
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"')

@@ -1,4 +1,4 @@
-"""The Program file: JSON, version 1. One instruction per line; what is absent is 0, 1 or none as in program.hpp.
+"""The Program file: JSON, version 1. One instruction per line; missing fields are 0, 1 or none as in program.hpp.
 
     {
       "format": "syntony-program", "version": 1,
@@ -17,8 +17,7 @@
 Instruction keys: op; dst, src as [space, index]; count; from (recv_peer); to (send_peer, the peer of one-sided
 instructions too); channel; operands, a list of [space, index]; after, a list of [lane, instruction]; skew.
 
-Files of earlier days have a "stamp" too, which said that the Program was proven. Readers pass it by, since anybody can
-write one.
+Older files also have a "stamp", which said that the Program was proven. Readers ignore it, since anybody can write one.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def _agent_text(agent: dict[str, Any]) -> str:
 
 
 def from_dict(data: object, where: str) -> Program:
-    """The Program of a file's JSON object; FileError names the field, ProgramError what no Program can be.
+    """The Program of a file's JSON object; FileError names the field, ProgramError what is impossible in a Program.
 
     `where` names the file.
     """
@@ -212,7 +211,7 @@ def _pairs(fields: Fields, key: str) -> list[list[int]]:
 
 
 def _slot(fields: Fields, key: str, slot: object, index: int | None = None) -> list[int]:
-    """The [space, index] pair that stands at the key, or at entry `index` of it."""
+    """The [space, index] pair at the key, or at entry `index` of it."""
     match slot:
         case [str(space), int(number)] if space in Space.__members__ and _is_int32(number):
             return [int(Space[space]), number]

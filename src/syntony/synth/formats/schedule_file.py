@@ -1,7 +1,7 @@
 """The schedule file, version 1: JSON, with a binary sidecar for large schedules. FORMAT.md describes it.
 
-Reading believes nothing: every index is checked against what it points into, so that whoever gets the Schedule can use
-its columns blindly. Whether the schedule is *right* is the checker's word. Writing is atomic.
+The reader trusts nothing: every index is checked against its table, so users of the Schedule need no further checks.
+The checker decides whether the schedule is *correct*. Writing is atomic.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ VERSION = 1
 FEATURES = ("in_switch_reduction", "multicast")
 SIDECAR_ROWS = 50_000
 """Schedules with more values or transfers than this keep them in a sidecar."""
-_MOST_UNPACKED = 1 << 30  # bytes of a sidecar: some thirty million rows
+_MOST_UNPACKED = 1 << 30  # bytes of a sidecar: about thirty million rows
 
 _VALUE_COLUMNS = ("chunk", "rank", "offset", "operand")
 _Arrays = Mapping[str, NDArray[np.signedinteger]]
 
 
 def content_hash(schedule: Schedule) -> str:
-    """SHA-256 over what a proof depends on, in hexadecimal."""
+    """SHA-256 over everything that a proof depends on, in hexadecimal."""
     digest = hashlib.sha256(json.dumps(_head(schedule), sort_keys=True).encode())
     for name, column in _arrays(schedule).items():
         digest.update(f"{name}:{len(column)}:".encode())
@@ -52,7 +52,7 @@ def content_hash(schedule: Schedule) -> str:
 
 
 def write(schedule: Schedule, path: str | Path, sidecar_rows: int = SIDECAR_ROWS) -> None:
-    """Writes the file, and its sidecar where the schedule has more than `sidecar_rows` rows. Raises FileError."""
+    """Writes the file, and a sidecar if the schedule has more than `sidecar_rows` rows. Raises FileError."""
     path = Path(path)
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "features": _features(schedule)} | _head(schedule)
     document |= {
@@ -79,13 +79,13 @@ def write(schedule: Schedule, path: str | Path, sidecar_rows: int = SIDECAR_ROWS
 
 
 def read(path: str | Path) -> Schedule:
-    """Reads the schedule. Raises FileError with a sentence that names file and field."""
+    """Reads the schedule. Raises FileError that names file and field."""
     where = str(path)
     return from_dict(parse_json(read_text(path), where), where, Path(path).parent)
 
 
 def from_dict(data: object, where: str, folder: Path | None = None) -> Schedule:
-    """The schedule that a parsed file holds; `folder` is where its sidecar lies."""
+    """The schedule in a parsed file; its sidecar is in `folder`."""
     fields = Fields(data, where)
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a schedule file?')
@@ -112,7 +112,7 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> Schedule:
         tuple(_generator(generator) for generator in fields.children("symmetry")),
         fields.choice("number_format", NUMBER_FORMATS) if fields.has("number_format") else "",
     )
-    fields.take("stamp", optional=True)  # in files of earlier days; anybody can write one, so it says nothing
+    fields.take("stamp", optional=True)  # in older files; anybody can write one, so it is ignored
     fields.finish()
     _check_indices(schedule, where)
     if fields.seen("features") != _features(schedule):
@@ -122,7 +122,7 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> Schedule:
 
 
 def _features(schedule: Schedule) -> list[str]:
-    """What its transfers ask of switches: to add what arrives, to send copies of what they hold."""
+    """The switch abilities that its transfers require: adding what arrives, sending copies of what a switch holds."""
     ranks, moved = schedule.collective.ranks, schedule.transfers
     asked = (moved.reduces & (moved.dst >= ranks), ~moved.reduces & (moved.src >= ranks))
     return [feature for feature, rows in zip(FEATURES, asked, strict=True) if rows.any()]
@@ -159,7 +159,7 @@ def _table(columns: _Arrays, flat: str, ragged: str) -> dict[str, Any]:
 
 
 def _pretty(value: Any) -> str:
-    """Objects of columns one column per line, anything else on one line."""
+    """Formats objects of columns with one column per line, anything else on one line."""
     if isinstance(value, dict) and any(isinstance(item, (list, dict)) for item in value.values()):
         lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(item)}" for key, item in value.items())
         return f"{{\n{lines}\n  }}"
@@ -253,7 +253,7 @@ def _check_lengths(columns: _Arrays, table: str, where: str) -> None:
 
 
 def _check_indices(schedule: Schedule, where: str) -> None:
-    """Refuses the first index that points nowhere."""
+    """Rejects the first index out of range."""
     values, transfers, ranks = schedule.values, schedule.transfers, schedule.collective.ranks
 
     def within(name: str, column: NDArray[np.signedinteger], low: int, end: int, what: str) -> None:

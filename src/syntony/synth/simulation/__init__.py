@@ -1,1 +1,1 @@
-"""How long a Schedule or a Program takes by the alpha-beta model with shared links."""
+"""Simulates a Schedule or a Program in the alpha-beta model with shared links."""

@@ -1,7 +1,7 @@
-"""Connections: between which agents, lanes and over which links the messages of a Program go.
+"""Connections: the agents, lanes and links between which the messages of a Program go.
 
-A FIFO is one connection, fed by one lane and drained by one. The one-sided instructions of one lane towards one peer on
-one channel are a connection too: its feeder writes, or reads what the other end holds; nobody drains it.
+A FIFO is a connection, fed by one lane and drained by one. The one-sided instructions of one lane towards one peer on
+one channel are also a connection: its feeder writes to, or reads from, the other end; no lane drains it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Ways:
-    """Ways from rank to rank that are chosen, as a network's switches choose them.
+    """Explicit paths between ranks, chosen as a network's switches choose them.
 
-    places   sources and destinations of flows, and the number of each among those of its connection -> a set of paths
-             for each
-    policy   how a message picks its way among the paths of its set
-    flows    over so many flows a message goes at once, in equal parts
+    places   sources and destinations of flows, and the index of each within its connection -> a set of paths for each
+    policy   how a message chooses among the paths of its set
+    flows    the number of flows over which a message is split into equal parts
     """
 
     places: Callable[[Integers, Integers, Integers], Paths]
@@ -53,9 +52,9 @@ class Ways:
 class Connections:
     """Connections by number, and per instruction (row) the numbers of those that it uses; -1 for none.
 
-    kind, feeder, drainer  per connection: its use; the lanes that start its messages and take them (-1: nobody)
-    out, into              per row: the connection that it starts a message on, and takes one from
-    flow_offset, flow      per connection: its flows, which its messages take in turn or at once
+    kind, feeder, drainer  per connection: its use; the lanes that start and take its messages (-1: none)
+    out, into              per row: the connection that it starts a message on, and the one that it takes one from
+    flow_offset, flow      per connection: its flows, which its messages use in turn or at once
     route                  per flow: its set of `paths`
     """
 
@@ -73,8 +72,8 @@ class Connections:
     def of(code: References, network: Network, ways: Sockets | Ways | None = None) -> Connections:
         """The connections of a Program on a network.
 
-        By default, each is one flow on a route of fewest links. Raises UserError where no path joins two ranks that
-        talk.
+        By default, each is one flow on a route with the fewest links. Raises UserError if no path joins two ranks that
+        communicate.
         """
         out = code.out.copy()
         ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
@@ -101,7 +100,7 @@ class Connections:
         return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, *found)
 
     def carried(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bytes over every path, where a row starts `size` bytes: equal parts over the flows of a connection, and over
+        """Bytes over every path if each row starts `size` bytes: equal parts over the flows of a connection, and over
         the paths of a set."""
         sends = np.flatnonzero(self.out >= 0)
         per_connection = np.bincount(self.out[sends], size[sends], minlength=len(self.kind))

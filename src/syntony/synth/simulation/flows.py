@@ -1,14 +1,14 @@
-"""Flows: what a simulation is asked in its plainest form, and what it answers. The core is csrc/solve/simulate/.
+"""Flows: the elementary input and output of a simulation. The core is in csrc/solve/simulate/.
 
     flow 0  [=====]··▶           latency: paid after the last byte has left
     flow 1         [===]··▶      after_left 0: a lane sends one message after another
-    flow 2            [===]··▶   after 0: passes on what has arrived
+    flow 2            [===]··▶   after 0: forwards what has arrived
 
-Links are shared max-min fairly among the flows that stream at a moment (Bertsekas and Gallager, "Data Networks",
-6.5.2): nobody can gain without taking from someone poorer. A flow streams through all links of its path at once, at one
-rate. A flow without bytes, or on a path without links, takes only its latency. What happens at one moment happens
-together: every flow that starts or leaves then, before links are shared anew; path choices go by flow number. Equal
-questions have equal answers, bit for bit.
+Links are shared max-min fairly among the flows that are active at a moment (Bertsekas and Gallager, "Data Networks",
+6.5.2): no flow can gain without taking from one with a lower rate. A flow streams through all links of its path at once
+at one rate. A flow without bytes, or on a path without links, takes only its latency. Simultaneous events are processed
+together: all flows that start or leave at a moment, before links are shared anew; path choices go by flow number. Equal
+inputs give equal results, bit for bit.
 
 Columns hold one entry per flow unless said otherwise; a column `x_offset` of k + 1 entries cuts column `x` into k
 pieces.
@@ -32,15 +32,15 @@ Integers = NDArray[np.signedinteger]
 
 
 class PathPolicy(IntEnum):
-    """How a flow takes its way among the paths of its set, when it starts."""
+    """How a flow chooses among the paths of its set when it starts."""
 
     fixed = 0
     """The first path."""
     spray = 1
-    """An even part of the bytes over every path, all parts at one rate; a path listed twice takes two parts."""
+    """An equal part of the bytes over every path, all parts at one rate; a path listed twice takes two parts."""
     least_loaded = 2
-    """The path whose worst link has least to do, then the one whose links together have least, then the first. What a
-    link has to do: the bytes of flows that have started on it and not left, over its capacity."""
+    """The path whose worst link has the least load, then the one with the least total load, then the first. The load of
+    a link: the bytes of flows that have started on it and not left, over its capacity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,19 +85,19 @@ class Paths(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Flows(Columns):
-    """What is to be simulated. Construction checks nothing but lengths that NumPy needs; `simulate_flows` refuses
-    columns that do not fit together (ValueError, naming column and row).
+    """The input of a simulation. The constructor checks only lengths that NumPy needs; `simulate_flows` rejects
+    inconsistent columns (ValueError, naming column and row).
 
     bytes              float64 (n,)
-    latency            float64 (n,)    seconds between the last byte's leaving and the arrival: the sum of alphas
-    release            float64 (n,)    seconds; it does not start before
+    latency            float64 (n,)    seconds from the last byte's departure to the arrival: the sum of alphas
+    release            float64 (n,)    earliest start in seconds
     after_offset       int64 (n+1,)    flow f starts once all of after[after_offset[f]:after_offset[f+1]] have arrived,
     after              int32
     after_left_offset  int64 (n+1,)    and all of after_left[..] have left
     after_left         int32
     set                int32 (n,)      its set of `paths`
     policy             uint8 (n,)      PathPolicy
-    job                int32 (n,)      whom it belongs to; the simulation does not look at it
+    job                int32 (n,)      its owner; ignored by the simulation
     paths              Paths
     capacity           float64 (L,)    bytes/s of every link
     """
@@ -134,7 +134,7 @@ class Flows(Columns):
     ) -> Flows:
         """Flows with the usual defaults: nothing to wait for, flow f takes the path of set f.
 
-        Scalars stand for equal columns. `after` and `after_left` are lists of flows, one per flow, or the pair
+        Scalars stand for constant columns. `after` and `after_left` are lists of flows, one per flow, or the pair
         (offset, flat column).
         """
         chosen = np.arange(len(paths.set_offset) - 1) if set is None else np.asarray(set)
@@ -160,10 +160,10 @@ class Flows(Columns):
 
 @dataclass(frozen=True, eq=False)
 class FlowTimes:
-    """When it happens; seconds. Infinite for a flow that never starts, because its waits are a circle.
+    """The times of flows in seconds. Infinite for a flow that never starts, because its waits form a cycle.
 
-    start, left, arrival  float64 (n,)  its first byte goes on the wire, its last one has left, it is there
-    path                  int32 (n,)    the path that it took (a number in `Paths`); -1 where it took several or none
+    start, left, arrival  float64 (n,)  its first byte starts, its last byte has left, it has arrived
+    path                  int32 (n,)    the path that it took (an index in `Paths`); -1 if it took several or none
     times, link, rate     (k,)          on request, by time: from times[i] on, link[i] carries rate[i] bytes/s
     """
 
@@ -177,20 +177,20 @@ class FlowTimes:
 
     @cached_property
     def seconds(self) -> float:
-        """When all is over."""
+        """The end of the simulation."""
         return float(self.arrival.max(initial=0.0))
 
 
 def simulate_flows(flows: Flows, *, timeline: bool = False) -> FlowTimes:
-    """Simulates the flows; `timeline` asks for the rates of links over time. Raises ValueError on columns that do not
-    fit together."""
+    """Simulates the flows; `timeline` requests the rates of links over time. Raises ValueError if columns are
+    inconsistent."""
     from syntony import _solve
 
     return FlowTimes(**_solve.simulate_flows(flows, timeline))
 
 
 def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:
-    """Pairs, each of a flow below `count` and one that it waits for, as an offset column and a flat one."""
+    """Pairs of a flow below `count` and one that it waits for, as an offset column and a flat one."""
     order = np.argsort(waiter, kind="stable")
     offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
     return offset, awaited[order]

@@ -1,4 +1,4 @@
-"""Lane classes: of lanes that live alike, one is simulated.
+"""Lane classes: of lanes that behave identically, only one is simulated.
 
     ring of 1,024 ranks        lane 0 ──FIFO──▶ lane 3 ──FIFO──▶ lane 6 ──▶ ..      3,072 lanes
     its quotient               lane 0 ──FIFO──▶ itself                              3 lanes
@@ -6,16 +6,16 @@
 Lanes, connections and links are coloured so that equal colours mean equal surroundings: lanes of a colour have the same
 rows, over connections of the same colours in the same places; connections of a colour are fed and drained by lanes of
 the same colours, over links of the same colours; links of a colour carry equally many connections of each colour. Such
-an equitable partition (Godsil and Royle, "Algebraic Graph Theory", 9.3) is found by refinement: colours that see
-different colours are split until none are. No symmetry has to be declared, and none has to exist.
+an equitable partition (Godsil and Royle, "Algebraic Graph Theory", 9.3) is found by refinement: colours whose members
+have differently coloured surroundings are split until there are none. No symmetry has to be declared or to exist.
 
-Why simulating one lane per colour is exact. Say that at some moment all lanes of a colour are equally far, and all
-connections of a colour hold and carry the same. When links are shared (csrc/solve/simulate/links/fair_share.hpp), all
-rates rise together; while connections of a colour have equal rates, links of a colour are equally full, so they are
-full at the same level and settle connections of whole colours. In the quotient, one link stands for its colour and
-carries a connection of each colour as often as each of its links does: the same levels. So messages of a colour end at
-one time, and what lanes can do then depends on their rows and on connections that are alike. The beginning is alike,
-hence by induction everything.
+Why simulating one lane per colour is exact: suppose that at some moment all lanes of a colour have made equal progress,
+and all connections of a colour hold and carry the same. When links are shared
+(csrc/solve/simulate/links/fair_share.hpp) all rates rise together. While connections of a colour have equal rates,
+links of a colour are equally full, so they saturate at the same level and settle connections of whole colours. In the
+quotient, one link represents its colour and carries connections of each colour as often as each of its links does,
+which gives the same levels. So messages of a colour end at one time, and what lanes can do then depends on their rows
+and on connections that are alike. The initial state is alike, so by induction every later state is.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from syntony.synth.simulation.sim_program import SimProgram
 
 Integers = NDArray[np.signedinteger]
 
-# Refinement of what is not alike may take as many rounds as there are lanes; what is alike takes a few.
+# Refining lanes that differ may take as many rounds as there are lanes; for lanes that are alike, a few suffice.
 _MOST_ROUNDS = 16
 
 
 def one_of_each(lanes: SimProgram) -> tuple[SimProgram, Integers] | None:
-    """The lanes by colour, and the row of `lanes` that each row is; None where not even half of the lanes are alike, or
-    where connections share flows or have several, or choose among paths."""
+    """One lane per colour, and the original row of each of its rows; None if not even half of the lanes are alike, or
+    if connections share flows, have several, or choose among paths."""
     if not np.array_equal(lanes.flow, np.arange(len(lanes.kind))) or len(lanes.paths.set_offset) <= len(lanes.latency):
         return None
     colours = _Colours(lanes)
@@ -52,21 +52,21 @@ def one_of_each(lanes: SimProgram) -> tuple[SimProgram, Integers] | None:
 
 
 class _Colours:
-    """Colours of lanes, connections, routes and links, always at least as coarse as the partition that is sought."""
+    """Colours of lanes, connections, routes and links, always at least as coarse as the partition sought."""
 
     def __init__(self, lanes: SimProgram) -> None:
         self._lanes = lanes
         length = np.diff(lanes.lane_offset)
         count = len(length)
         lane_of = np.repeat(np.arange(count), length)
-        # A connection's place among those of its feeder, and of its drainer: by first use.
+        # A connection's index among those of its feeder, and of its drainer: by first use.
         self._out_place, self._outs = _places(lane_of, lanes.out, len(lanes.kind))
         self._into_place, self._intos = _places(lane_of, lanes.into, len(lanes.kind))
 
         needer = np.repeat(np.arange(len(lanes.out)), np.diff(lanes.need_offset))
         needed = lane_of[lanes.need]
         pair, which = distinct(np.stack([lane_of[needer], needed], axis=1))
-        # The lanes that a lane needs rows of, each once; in what order does not matter, as long as it is alike.
+        # The lanes whose rows a lane needs, each once; any consistent order will do.
         order = np.lexsort((pair, lane_of[needer][pair]))
         owner = lane_of[needer][pair][order]
         place = np.empty(len(order), np.int64)
@@ -74,7 +74,7 @@ class _Colours:
         place[order] = np.arange(len(order)) - starts[owner]
         self._needs = _cut_by(owner, needed[pair][order], count)
 
-        # What a row does, whoever does it.
+        # What each row does, regardless of its lane.
         position = np.arange(len(lanes.out)) - lanes.lane_offset[lane_of]
         lengths = (lanes.chunk_bytes, lanes.slice_bytes)
         bytes_ = distinct(np.stack([np.unique(column, return_inverse=True)[1] for column in lengths], axis=1))[1]
@@ -123,11 +123,11 @@ class _Colours:
         self._riders = _cut_by(crossed[order], crossing[order], len(lanes.capacity))
 
     def counts(self) -> tuple[int, ...]:
-        """How many colours there are, of each kind."""
+        """The number of colours of each kind."""
         return tuple(int(colour.max(initial=-1)) + 1 for colour in (self.lane, self.connection, self.route, self.link))
 
     def refine(self) -> None:
-        """Splits colours by the colours that they see."""
+        """Splits colours by the colours of their surroundings."""
         lanes = self._lanes
         routes = ragged(lanes.paths.path_offset, self.link[lanes.paths.link])
         self.route = distinct(np.c_[self._latency, np.sort(routes, axis=1)])[1]
@@ -146,10 +146,10 @@ class _Colours:
         self.link = distinct(np.c_[self._capacity, np.sort(ragged(offset, self.connection[riders]), axis=1)])[1]
 
     def quotient(self) -> tuple[SimProgram, Integers]:
-        """One lane, connection and link per colour, and the row of the lanes that each row is."""
+        """One lane, connection and link per colour, and the original row of each of its rows."""
         lanes = self._lanes
         lane, connection, link = (_firsts(colour) for colour in (self.lane, self.connection, self.link))
-        # Lanes keep their order, so that the first of all that are stuck is the first here too.
+        # Lanes keep their order, so that the first stuck lane is also the first here.
         number = np.argsort(np.argsort(lane))
         lane, lane_colour = np.sort(lane), number[self.lane]
         length = np.diff(lanes.lane_offset)[lane]
@@ -160,7 +160,7 @@ class _Colours:
         need = pieces(lanes.need, lanes.need_offset[rows], needs)
         at = offset[lane_colour[lane_of[need]]] + need - lanes.lane_offset[lane_of[need]]
 
-        # What the representative link of a colour carries of each connection colour is what every one of them does.
+        # The representative link of a colour carries as many connections of each colour as every link of its colour.
         riders_offset, riders = self._riders
         many = np.diff(riders_offset)[link]
         colour = self.connection[pieces(riders, riders_offset[link], many)]
@@ -206,12 +206,12 @@ def _coloured(colour: Integers, numbers: Integers) -> Integers:
 
 
 def _firsts(colour: Integers) -> Integers:
-    """The first thing of every colour."""
+    """The first member of every colour."""
     return first_uses(colour, int(colour.max(initial=-1)) + 1)
 
 
 def _places(lane_of: Integers, column: Integers, connections: int) -> tuple[Integers, tuple[Integers, Integers]]:
-    """Of every connection in `column`, one entry per row: its place among those of its lane, by first use; and the
+    """Of every connection in `column`, one entry per row: its index among those of its lane, by first use; and the
     connections of every lane in that order, as an offset column and a flat one."""
     rows = np.flatnonzero(column >= 0)
     first = first_uses(column[rows], connections)

@@ -1,10 +1,10 @@
-"""How many bytes the messages of a Program have, slice by slice, once the size of the collective is known.
+"""The bytes of a Program's messages, slice by slice, for a given size of the collective.
 
 heavy chunk           |====|====|====|====|==|
 chunk of half of it   |==|==|==|==|=|
 message of both        6    6    6    6    3         slice 0, 1, ..
 
-Slices are as long as in csrc/core/program/prepared_program.hpp, but counted in bytes.
+Slices have the same length as in csrc/core/program/prepared_program.hpp, but counted in bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SHORTEST_SLICE = 16  # of them are as long as the longest
 
 
 class MessageSizes:
-    """Of the Program behind `code`, for a collective of `size` bytes whose messages have at most `slice_bytes`.
+    """Sizes of the Program behind `code`, for a collective of `size` bytes and messages of at most `slice_bytes`.
 
     slices        int64 (ranks,): how often each rank runs its lanes
-    signals       bool (I,): instructions whose message counts though it is empty
+    signals       bool (I,): instructions whose message counts although it is empty
     chunk_bytes   float64 (K,): bytes of every chunk,
     slice_bytes   float64 (K,): and of a full slice of it
     chunk_offset  int64 (I+1,): instruction i moves chunk[chunk_offset[i]:chunk_offset[i+1]]
@@ -51,7 +51,7 @@ class MessageSizes:
         lasts = np.asarray([ceil(chunk / most) for chunk, most in zip(exact, each, strict=True)], np.int64)[kind]
         self.slices: NDArray[np.int64] = np.zeros(program.ranks, np.int64)
         np.maximum.at(self.slices, program.slots[:, 0], lasts[code.slot_chunk])
-        # Signals carry no size, so all ranks that use them must count slices alike.
+        # Signals have no size, so all ranks that use them must count slices alike.
         self.slices[code.agent[self.signals]] = lasts.max(initial=0)
 
         shape = np.where((code.opcode == Opcode.send) | (code.dst < 0), code.src, code.dst)
@@ -67,7 +67,7 @@ class MessageSizes:
 
 
 def _chunk_bytes(code: References, size: int) -> tuple[list[Fraction], NDArray[np.int64]]:
-    """Exact bytes of chunks: every amount that occurs, and which one each chunk has.
+    """Exact bytes of chunks: the distinct amounts, and the index of each chunk's amount.
 
     A chunk is its weight's share of a block; all blocks are equal.
     """

@@ -1,4 +1,4 @@
-"""Moves: the transfers of a Schedule as a simulation sees them, and the flows that they become.
+"""Moves: the transfers of a Schedule as a simulation sees them, and the flows made from them.
 
     transfer 3   needs (rank 0, value 7)        a flow; waits for what brings value 7 to rank 0,
                                                 and for its predecessor on the lane to leave
@@ -6,10 +6,10 @@
     transfer 12  adds value 8 at rank 1    ┴──▶ a sum: a flow without bytes that waits for both;
                                                 what needs the sum at rank 1 waits for it
 
-With slices, all of this stands there once per slice: a relay passes slice 0 on while slice 1 comes in. Every transfer
-has equally many, so that large and small chunks end together, and steps are the stages of a pipeline: a lane's turn i
-is for slice i of step 0, slice i - 1 of step 1, and so on. No turn waits for a slice that is still steps away, and a
-long message moves at the pace of the busiest lane (a modulo schedule with one slice of everything as its interval).
+With slices, all of this is repeated for each slice: a relay forwards slice 0 while slice 1 arrives. Every transfer has
+equally many, so that large and small chunks end together, and steps are the stages of a pipeline: a lane's turn i is
+for slice i of step 0, slice i - 1 of step 1, and so on. No turn waits for a slice that is still steps away, and a long
+message moves at the pace of the busiest lane (a modulo schedule whose interval is one slice of everything).
 
     lane   0.0 | 0.1 | 0.2  2.0 | 0.3  2.1 | 0.4  2.2 | ..      (step.slice; turns between bars)
 """
@@ -36,16 +36,16 @@ Integers = NDArray[np.signedinteger]
 class Moves:
     """Columns, one row per transfer; values by their number in `values`.
 
-    src, need    the agent that sends, and the value that it must hold
-    dst, result  the agent that receives, and what it holds afterwards
-    part         what arrives there: `result` itself, or an operand of it
+    src, need    the sending agent, and the value that it must hold
+    dst, result  the receiving agent, and the value that it holds afterwards
+    part         the value that arrives there: `result` itself, or an operand of it
     step         int (T,)
-    lane         int (T,)    lanes are numbered through
-    path         int (T,)    its way: a set of `paths`
+    lane         int (T,)    lanes are numbered consecutively
+    path         int (T,)    its path: a set of `paths`
     paths        Paths       sets of one path; the last one has no links
     latency      float       of every path, seconds
-    capacity     float       bytes/s of the topology's links, and after them of what else transfers share: the limits of
-                             switches that add (symmetry/aggregation_limits.py)
+    capacity     float       bytes/s of the topology's links, followed by the other limits that transfers share: those
+                             of switches that add (symmetry/aggregation_limits.py)
     """
 
     values: Values
@@ -94,7 +94,7 @@ def moves_of(schedule: Schedule) -> Moves:
 
 
 def _limited(offset: Integers, link: Integers, limited: list[tuple[int, ...]], links: int) -> tuple[Integers, Integers]:
-    """Routes that end with the limits of their transfers, as links behind the last one."""
+    """Routes extended by the limits of their transfers, which are numbered like links, after the last link."""
     if not limited:
         return offset, link
     rows = np.asarray([row for transfers in limited for row in transfers], np.int64)
@@ -126,14 +126,14 @@ def path_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class MovedFlows:
-    """Flows of moves, slice after slice; of each slice the transfers in their order, and then the sums."""
+    """Flows of moves, slice after slice; within a slice, the transfers in their order, then the sums."""
 
     flows: Flows
     slices: int
 
 
 def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int | None = None) -> MovedFlows:
-    """The flows of the moves for `size` bytes; `slice_bytes` are the most that one flow carries (default: no limit).
+    """The flows of the moves for `size` bytes; a flow carries at most `slice_bytes` (default: no limit).
 
     A transfer whose source never holds its value waits for itself: it never starts.
     """
@@ -164,7 +164,7 @@ def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int |
 
 
 def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
-    """Which flow leaves after which on its lane, two columns of flows; a slice has `each` of them."""
+    """Pairs of flows: which leaves after which on its lane; a slice has `each` of them."""
     count = len(moves)
     row, piece = np.tile(np.arange(count), slices), np.repeat(np.arange(slices), count)
     order = np.lexsort((row, moves.step[row], piece + moves.step[row], moves.lane[row]))
@@ -174,7 +174,7 @@ def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
 
 
 def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
-    """Who waits for whose arrival (two columns), and how many sums there are; sum i is number len(moves) + i."""
+    """Pairs: who waits for whose arrival; and the number of sums. Sum i has the number len(moves) + i."""
     values, count = moves.values, len(moves)
     reduces = moves.result != moves.part
     adding = np.flatnonzero(reduces)
@@ -191,7 +191,7 @@ def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, 
         values.rank,
     )
 
-    # Operands of every sum: those that are added on arrival, and those that lie there already.
+    # Operands of every sum: those added on arrival, and those already there.
     agent, total = keys.parts(sums)
     operands = np.diff(values.offset)[total]
     owner = np.repeat(np.arange(len(sums)), operands)
@@ -219,11 +219,10 @@ class _Keys:
 
 
 class _Providers:
-    """Which move or sum brings a value to an agent: the first that does.
+    """The first move or sum that brings a value to an agent.
 
-    keys     (agent, value) of what `bringer` brings, in the order in which they count
+    keys     (agent, value) of what `bringer` brings, in order of precedence
     begins   per value: whether its rank has it from the start
-    rank     per value: that rank
     """
 
     def __init__(
@@ -234,9 +233,9 @@ class _Providers:
         self._bringer = bringer[first]
 
     def waits(self, waiter: Integers, agent: Integers, value: Integers) -> tuple[Integers, Integers]:
-        """Who waits for whom, two columns, where `waiter` needs the value at the agent.
+        """Pairs: who waits for whom, if `waiter` needs the value at the agent.
 
-        Nobody waits for what the agent has from the start; what nobody brings never comes: the waiter waits for itself.
+        Values present from the start need no wait. For a value that never arrives, the waiter waits for itself.
         """
         needed = ~(self._begins[value] & (self._rank[value] == agent))
         waiter, agent, value = waiter[needed], agent[needed], value[needed]
@@ -251,7 +250,7 @@ class _Providers:
 
 
 def _begins(values: Values, collective: Collective) -> NDArray[np.bool_]:
-    """Which contributions their rank holds from the start."""
+    """Marks the contributions that their rank holds from the start."""
     own = values.rank >= 0
     if collective.combining:
         return own

@@ -5,15 +5,15 @@
     rank 1, lane 2:                  recv_reduce_send ──▶ ..      takes a message once it is there; its place in the
                                                                   FIFO is free again when the instruction is done
 
-What an executor does (csrc/core/progress/executor.hpp), timed by the wires alone: every lane runs its list once per
+This models an executor (csrc/core/progress/executor.hpp), timed by the wires alone: every lane runs its list once per
 slice; an instruction waits for its dependencies in the same slice, for its message, for room; an empty slice of a chunk
-is not sent. Copies, reductions, the way back of FIFO credits and peer_read requests cost nothing in v1.
+is not sent. Copies, reductions, the return of FIFO credits and peer_read requests cost nothing in v1.
 
-A Program names no links. A message takes a route of fewest links from rank to rank; where there are several, channel c
-takes the c-th of them, round and round, unless the network chooses (`Ways`; traffic/choice.py). Slices are cut by the
-byte, not by the element. With sockets (simulation/sockets.py) the routes are theirs, and a message leaves from a slot,
-so that its sender goes on at once, as the CPU executor's does: `python -m syntony.benchmarks lab sim_vs_lab` holds that
-against measured times.
+A Program names no links. A message takes a route with the fewest links from rank to rank. If there are several,
+channels take them round-robin, unless the network chooses (`Ways`; traffic/choice.py). Slices are cut by the byte, not
+by the element. With sockets (simulation/sockets.py) the routes are theirs, and a message leaves from a slot, so that
+its sender continues at once, as with the CPU executor. `python -m syntony.benchmarks lab sim_vs_lab` compares that with
+measured times.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def executor_slice(ranks: int) -> int:
 
 
 def executor_depth(program: Program) -> int:
-    """Messages that a connection of the CPU executor holds; more where the Program claims more."""
+    """Messages that a connection of the CPU executor holds; more if the Program claims more."""
     return max(CPU.fifo_depth, program.fifo_depth)
 
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """A Program of so many bytes on a topology, ready to be simulated: `columns` are the core's."""
+    """A Program of a given size on a topology, ready to be simulated: `columns` are the core's."""
 
     code: References
     sizes: MessageSizes
@@ -83,13 +83,13 @@ class Lanes:
         return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways, late))
 
     def run(self, every_message: bool = False) -> LaneTimes:
-        """Simulates them. Raises StuckError where a FIFO is too short."""
+        """Simulates them. Raises StuckError if a FIFO is too short."""
         columns, rows = self.columns, np.arange(len(self.code.opcode))
         if not every_message and (alike := one_of_each(columns)):
             columns, rows = alike
         times = simulate_sim_program(columns, every_slice=every_message)
         if times.stuck_row >= 0:
-            # The checker has proven that only short FIFOs can be the reason.
+            # The checker has proven that only too short FIFOs can be the reason.
             program = self.code.program
             raise StuckError(
                 f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
@@ -99,7 +99,7 @@ class Lanes:
 
 
 def collective_of(program: Program) -> Collective:
-    """What the Program does, among its ranks."""
+    """The collective that the Program performs, among its ranks."""
     return Collective.make(program.collective, program.ranks, root=program.root)
 
 

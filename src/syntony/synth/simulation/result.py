@@ -1,4 +1,4 @@
-"""Simulation: what a simulator found. A simulated time is a model's word: it is neither a bound nor a measurement."""
+"""Simulation: the result of a simulator. A simulated time is a model's estimate, neither a bound nor a measurement."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from syntony.topologies.topology import Topology
 
 
 class StuckError(UserError):
-    """What can never come to its end: some transfer or instruction waits forever."""
+    """It can never finish: some transfer or instruction waits forever."""
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """What went over the wires, columns of equal length M; seconds from the beginning.
+    """The messages on the wires, columns of equal length M; seconds from the beginning.
 
-    row      int64 (M,)    which transfer (of a Schedule) or sending instruction (of a Program) it is
+    row      int64 (M,)    its transfer (of a Schedule) or sending instruction (of a Program)
     slice    int64 (M,)    its slice
-    route    int64 (M,)    which of `Simulation.routes` it took
+    route    int64 (M,)    its route in `Simulation.routes`
     start    float64 (M,)  its first byte goes on the wire
     left     float64 (M,)  its last byte is on the wire
-    arrival  float64 (M,)  it is there
+    arrival  float64 (M,)  it has arrived
     """
 
     row: NDArray[np.int64]
@@ -47,11 +47,11 @@ class Messages:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What the simulator found; seconds and bytes.
+    """The result of a simulator; seconds and bytes.
 
-    routes    the links of every route in use; of a schedule by representatives, of those
-    busy      float64 (L,): seconds that its bytes occupy each link at full bandwidth
-    rates     what links carry over time, where that was asked for
+    routes    the links of every route in use; for a schedule simulated by representatives, only theirs
+    busy      float64 (L,): seconds for which its bytes occupy each link at full bandwidth
+    rates     rates of links over time, if requested
     bounds    those of the source, if it has any
     """
 
@@ -68,7 +68,7 @@ class Simulation:
 
     @property
     def algbw(self) -> float:
-        """Size per second, bytes/s; 0 where nothing takes time."""
+        """Size per second, bytes/s; 0 if nothing takes time."""
         return self.size / self.seconds if self.seconds else 0.0
 
     @property
@@ -78,14 +78,14 @@ class Simulation:
 
     def utilization(self, bins: int) -> NDArray[np.float64]:
         """(links, bins): the mean share of its bandwidth that each link uses in each of `bins` equal parts of the time;
-        zeros where no rates were kept."""
+        zeros if no rates were kept."""
         capacity = np.asarray([float(link.bandwidth) for link in self.topology.links])
         rates = self.rates or LinkRates(np.zeros(0), np.zeros(0, np.int64), np.zeros(0))
         return rates.means(self.seconds, bins, capacity)
 
     @cached_property
     def bound_seconds(self) -> float:
-        """What nobody can beat; computed when first asked for, where the source has no bounds."""
+        """The lower bound on the time; computed on first use if the source has no bounds."""
         bounds = self.bounds or bounds_of(self.topology, self.collective)
         if not bounds.windows:
             bounds = with_windows(Network(self.topology, self.collective), bounds)

@@ -5,11 +5,11 @@
     lane 1 -> 2                              [== chunk 0 ==]
 
 A transfer starts when its source holds its value and its predecessor on the lane (same source, destination and route)
-has put its last byte on the wire. What happens on the wires is in simulation/flows.py. Adding costs nothing; steps are
-no barriers. Switches that are agents hold values as ranks do: a transfer into one that adds ends there, and the sum
-leaves once all operands are there; cut into slices, a message streams through them. Other switches cut through, or
-store and forward (simulation/store_and_forward.py). What a switch that adds can take in, and what its slots can hold,
-is shared like a link by the transfers that it adds; to store and forward, it is a hop of its own.
+has put its last byte on the wire. simulation/flows.py describes the wires. Adding costs nothing; steps are not
+barriers. Switches that are agents hold values as ranks do: a transfer into one that adds ends there, and the sum leaves
+once all operands are there; cut into slices, a message streams through them. Other switches cut through, or store and
+forward (simulation/store_and_forward.py). The input rate of a switch that adds, and the capacity of its slots, are
+shared like a link by the transfers that it adds; for store and forward, it is a hop of its own.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def simulate(
     timeline: bool = False,
     listed: bool = False,
 ) -> Simulation:
-    """Simulates `size` bytes (as `Collective` defines size). Raises StuckError where a transfer can never start.
+    """Simulates `size` bytes (as `Collective` defines size). Raises StuckError if a transfer can never start.
 
-    slice_bytes    a message's most bytes; default: every transfer is one message
-    every_message  expands a schedule with symmetry, and returns its messages; else it is simulated by representatives
-                   where that is exact (simulation/representatives.py), and no messages are returned
+    slice_bytes    the largest message; default: every transfer is one message
+    every_message  expands a symmetric schedule, and returns its messages; otherwise it is simulated by representatives
+                   if that is exact (simulation/representatives.py), and no messages are returned
     timeline       keeps the rates of links over time
     listed         returns the messages of the listed transfers of a schedule that is simulated by representatives;
-                   their images take place at the same times. For switches that cut through
+                   their images happen at the same times. For switches that cut through
     """
     topology, collective = schedule.topology, schedule.collective
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None

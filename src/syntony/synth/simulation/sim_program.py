@@ -1,4 +1,4 @@
-"""SimProgram: the columns that the core simulates a Program from (csrc/solve/simulate/sim_program.hpp)."""
+"""SimProgram: the core's input columns for simulating a Program (csrc/solve/simulate/sim_program.hpp)."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Integers = NDArray[np.signedinteger]
 class SimProgram(Columns):
     """A Program as the simulator sees it.
 
-    Lanes, rows (instructions) and connections are numbered through; an offset column of k + 1 entries cuts another
-    column into k pieces.
+    Lanes, rows (instructions) and connections are numbered consecutively; an offset column of k + 1 entries cuts
+    another column into k pieces.
 
     lane_offset, lane_slices  rows of every lane; how often it runs them
-    begin                     seconds; when it begins: 0, or when a rank that comes late is there
-    skew                      per row: the slices that it is behind its lane's iteration
+    begin                     when it begins, in seconds: 0, or later if its rank arrives late
+    skew                      per row: the slices by which it lags its lane's iteration
     out, into                 per row: the connection that it starts a message on, and takes one from; -1: none
-    signals                   per row: 1 where its message counts though it is empty
+    signals                   per row: 1 if its message counts although it is empty
     need_offset, need         per row: the rows that must be done in the same slice
     chunk_offset, chunk       per row: the chunks of its message
     chunk_bytes, slice_bytes  bytes of every chunk, and of a full slice of it
     kind                      per connection: syntony.synth.simulation.connections.Kind
-    feeder, drainer           its lanes; drainer -1: nobody
+    feeder, drainer           its lanes; drainer -1: none
     flow_offset, flow         per connection: its flows; its messages take turns over them
     route                     per flow: its set of `paths`; it carries one message at a time
-    paths                     among which messages pick their way by `policy`; their weights are messages of this kind
+    paths                     among which messages choose by `policy`; their weights are messages of this kind
     latency                   seconds, of every path
     capacity                  bytes/s, of every link
     fifo_depth                messages that a connection holds
     buffered                  a row is done once its message has a place in its FIFO, not when it has left
-    striped                   a message goes over all flows of its connection at once, in equal parts
+    striped                   a message uses all flows of its connection at once, in equal parts
     """
 
     lane_offset: Int64
@@ -71,15 +71,14 @@ class SimProgram(Columns):
 
 @dataclass(frozen=True, eq=False)
 class LaneTimes:
-    """What happens; seconds.
+    """The result; seconds.
 
-    stuck_row, stuck_slice    the first row that never comes to its end, and in which slice; -1 where all is done
-    row, slice, flow, path    of every message (or part of a striped one), where they were asked for; path -1: all of
-                              its set
-    bytes                     what it carries
+    stuck_row, stuck_slice    the first row that never finishes, and its slice; -1 if all finish
+    row, slice, flow, path    of every message (or part of a striped one), if requested; path -1: all of its set
+    bytes                     its size
     start, left, arrival      its times
-    cause, cause_left         the message that it waited for last before it started, -1: none; and whether that had to
-                              leave only, or to be there
+    cause, cause_left         the last message that it waited for before it started, -1: none; and whether that one only
+                              had to leave, or to arrive
     times, link, rate         as in syntony.synth.simulation.flows.FlowTimes
     """
 
@@ -102,8 +101,8 @@ class LaneTimes:
 
 
 def simulate_sim_program(program: SimProgram, *, every_slice: bool = False) -> LaneTimes:
-    """Simulates it. `every_slice` lives through all slices, and keeps messages and rates; else steady states are
-    skipped. Raises ValueError on columns that do not fit together."""
+    """Runs the simulation. `every_slice` simulates all slices, and keeps messages and rates; otherwise steady states
+    are skipped. Raises ValueError if columns are inconsistent."""
     from syntony import _solve
 
     return LaneTimes(**_solve.simulate_lanes(program, every_slice))

@@ -1,1 +1,1 @@
-"""From files of each kind to their View: one file per kind, listed in `view/kinds.py`."""
+"""Makes the Views of files: one module per kind, listed in `view/kinds.py`."""

@@ -1,4 +1,4 @@
-"""Results of benches: our JSON and CSV, nccl-tests' JSON and text, OSU's text. Several files are one contest.
+"""Benchmark results: our JSON and CSV, nccl-tests' JSON and text, OSU's text. Several files form one comparison.
 
 results ──rows──▶ Row (contender, size, seconds, spread) ──▶ busbw and time over size, ratio to the best, a table
 """
@@ -33,7 +33,7 @@ OSU_HEAD = re.compile(r"^# OSU ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; seconds and bytes/s, `None` where the file does not say."""
+    """One measurement; seconds and bytes/s, `None` if the file does not say."""
 
     contender: str
     form: str
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Contest:
-    """What one file holds."""
+    """The contents of one file."""
 
     collective: str
     rows: tuple[Row, ...]
@@ -60,7 +60,7 @@ class Contest:
 
 
 def view(files: Sequence[str], topology: Topology | None) -> View:
-    """Their rows together. Raises UserError for a file without a row."""
+    """Shows the rows of all files together. Raises UserError for a file without rows."""
     contests = [_read(file) for file in files]
     rows = [
         replace(row, contender=f"{row.contender} ({_label(file, files)})" if len(files) > 1 else row.contender)
@@ -162,7 +162,7 @@ def _bandwidth(by: Mapping[str, Sequence[Row]], limit: float | None) -> Iterator
 
 
 def _limit(kinds: Sequence[str], topology: Topology | None, ranks: int) -> float | None:
-    """The busbw that nobody can beat on the topology, bytes/s."""
+    """The upper bound on busbw on the topology, bytes/s."""
     if topology is None:
         return None
     if len(kinds) != 1 or kinds[0] not in KINDS:
@@ -427,7 +427,7 @@ def _nccl_tests(text: str) -> Contest:
 
 
 def _osu(text: str) -> Contest:
-    """`# OSU MPI Allreduce Latency Test v7.5`, a heading that names columns and units, rows of numbers."""
+    """`# OSU MPI Allreduce Latency Test v7.5`, a header with names of columns and units, rows of numbers."""
     title = re.search(r"^# (OSU .*)$", text, re.MULTILINE)
     head = re.search(r"^# Size\s+(.*)$", text, re.MULTILINE)
     columns = re.split(r"\s{2,}", head[1].strip()) if head else ["Latency (us)"]

@@ -1,4 +1,4 @@
-"""A file that the checker refuses, or that cannot be read: the first fault at its place; a deadlock as a circle."""
+"""A file that the checker refuses or that cannot be read: the first fault in place, a deadlock as a cycle."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def refused(content: Schedule | Program | None, verdict: Verdict, file: str, kin
 
 
 def unreadable(file: str, sentence: str) -> View:
-    """A file that is of a known kind but malformed: the place in the text where that is said."""
+    """A file of a known kind that is malformed: the place of the error in the text."""
     panels: list[Panel] = [Words("the first fault", (("bad", sentence),))]
     place = re.search(r"line (\d+)", sentence) or re.search(re.escape(file) + r":(\d+)", sentence)
     if place:
@@ -116,7 +116,7 @@ def _hints(fault: str) -> list[str]:
 
 
 def _in_schedule(schedule: Schedule, verdict: Verdict) -> list[Panel]:
-    """The transfers by step, the faulty one marked, and the network with its route."""
+    """The transfers by step with the faulty one marked, and the network with its route."""
     try:
         whole = expand(schedule)
     except ValueError:

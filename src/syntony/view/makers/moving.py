@@ -1,4 +1,4 @@
-"""What schedules and programs have in common: messages on links, who holds what, and how that looks in lanes."""
+"""Shared by schedules and programs: messages on links, holders of chunks, and their display in lanes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOURS = 8
 
 
 def start_and_end(collective: Collective, chunks: NDArray[np.integer]) -> dict[str, Any]:
-    """Who holds which of `chunks` in the beginning, and must in the end: fields of Motion."""
+    """Who holds which of `chunks` at the beginning and must hold them at the end: fields of Motion."""
     held, wanted = [], []
     share = 1.0 / collective.ranks if collective.combining else 1.0
     for place, chunk in enumerate(chunks.tolist()):
@@ -57,7 +57,7 @@ def _details(motion: Motion, topology: Topology) -> list[str]:
 
 
 def link_lanes(motion: Motion, topology: Topology, all_links: bool) -> Timeline:
-    """A lane per link; a span per message that crosses it. Without `all_links`, of links in use."""
+    """A lane per link; a span per message that crosses it. Without `all_links`, only links in use."""
     hops = np.diff(motion.path_offset)
     message = np.repeat(np.arange(len(hops)), hops)
     used = np.arange(len(topology.links)) if all_links else np.unique(motion.path)
@@ -117,7 +117,7 @@ def use_of(
     words: str,
     witness: Highlight | None,
 ) -> Use:
-    """Shares of `seconds`; the bound is what the links of a witness carry at least, on average."""
+    """Shares of `seconds`; the bound is the least average load of the links of a witness."""
     share = busy / seconds if seconds else busy * 0
     order = np.lexsort((np.arange(len(share)), -share)).astype(np.int32)
     cut = np.zeros(len(share), np.uint8)
@@ -132,7 +132,7 @@ def use_of(
 
 
 def last_arrival(motion: Motion, topology: Topology) -> tuple[str, dict[str, object]]:
-    """Who gets its last byte at the very end, in words, and the state of a page that shows it."""
+    """Who gets the last byte, in words, and the page state that shows it."""
     if not len(motion.arrival):
         return "nothing moves", {}
     last = int(np.argmax(motion.arrival))

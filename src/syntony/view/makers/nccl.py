@@ -1,4 +1,4 @@
-"""What NCCL says of itself: NCCL_DEBUG=INFO logs, and the XML of NCCL_GRAPH_DUMP_FILE."""
+"""NCCL's own output: NCCL_DEBUG=INFO logs, and the XML of NCCL_GRAPH_DUMP_FILE."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_log(head: str) -> bool:
 
 
 def log(file: str) -> View:
-    """A log: ranks with their rings and trees, transports, and what NCCL warned of."""
+    """A log: ranks with their rings and trees, transports, and NCCL's warnings."""
     rings: dict[int, list[int]] = {}
     steps: dict[int, dict[int, int]] = {}
     trees: dict[int, set[tuple[int, int]]] = {}
@@ -143,7 +143,7 @@ def _ranks_drawing(
     via: Mapping[tuple[int, int], set[str]],
     hosts: Mapping[int, str],
 ) -> Drawing:
-    """Ranks on a circle, a line per pair that talks; rings and trees as what can be highlighted."""
+    """Ranks on a circle, a line per communicating pair; rings and trees can be highlighted."""
     pairs = {pair: "/".join(sorted(names)) for pair, names in via.items()}
     for order in rings.values():
         for at, rank in enumerate(order):

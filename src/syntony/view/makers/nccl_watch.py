@@ -1,4 +1,4 @@
-"""What watches NCCL: the JSON of its Inspector (a collective per object) and of RAS (who answers)."""
+"""Monitors of NCCL: the JSON of its Inspector (an object per collective) and of RAS (which ranks answer)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def inspector(files: Sequence[str]) -> View:
 
 
 def _slow_ranks(records: Sequence[Mapping[str, Any]]) -> list[tuple[int, float, int]]:
-    """Ranks by how long their collectives take, over the median of all ranks in the same one; slowest first."""
+    """Ranks by how long their collectives take, relative to the median of all ranks in the same one; slowest first."""
     same: dict[tuple[object, object], dict[int, float]] = {}
     for one in records:
         perf, header = one["coll_perf"], one.get("header", {})
@@ -132,7 +132,7 @@ def _objects(text: str, file: str) -> list[dict[str, Any]]:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             if found:
-                break  # a job that was killed leaves half an object
+                break  # a killed job leaves an incomplete object
             raise UserError(f"{file}: not JSON at line {text.count(chr(10), 0, at) + 1}") from None
         if isinstance(value, dict):
             found.append(value)
@@ -143,7 +143,7 @@ def _objects(text: str, file: str) -> list[dict[str, Any]]:
 
 
 def is_ras(data: object) -> bool:
-    """Whether a JSON value is what NCCL's RAS answers (`ncclras -f json`)."""
+    """Whether a JSON value is an answer of NCCL's RAS (`ncclras -f json`)."""
     return (
         isinstance(data, dict)
         and isinstance(data.get("communicators"), list)
@@ -152,7 +152,7 @@ def is_ras(data: object) -> bool:
 
 
 def ras(file: str) -> View:
-    """RAS: communicators, ranks that are missing or dead, and whose counts of collectives differ."""
+    """RAS: communicators, missing or dead ranks, and ranks with different counts of collectives."""
     data: Any = parse_json(read_text(file), file, "RAS report")
     rows: list[tuple[str, ...]] = []
     lines: list[tuple[Tone, str]] = []

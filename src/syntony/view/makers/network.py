@@ -1,4 +1,4 @@
-"""A topology, and the drawing under everything that moves over one."""
+"""A topology, and the drawing under everything that moves over it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syntony.view.models import Drawing, Grid, Highlight, Question, View
 
 _BOUNDED = ("all_reduce", "all_gather", "all_to_all")
 _MOST_RANKS = 64
-"""Bounds of larger networks take more than a moment; `syntony bound` finds them."""
+"""The bounds of larger networks take noticeable time; `syntony bound` computes them."""
 _KINDS = {"rank": 0, "switch": 1, "nic": 2}
 
 
@@ -57,7 +57,7 @@ def drawing_of(topology: Topology, title: str = "network", highlights: Sequence[
 
 
 def _folded(topology: Topology, points: list[Point]) -> list[Point]:
-    """Hosts in several rows, below the network, where one row of them would be a thin line."""
+    """Arranges hosts in several rows below the network if a single row would be too wide."""
     xy = np.asarray(points)
     wide, tall = np.ptp(xy[:, 0]), np.ptp(xy[:, 1])
     boxes = [list(nodes) for nodes in _hosts(topology)]
@@ -78,7 +78,7 @@ def _folded(topology: Topology, points: list[Point]) -> list[Point]:
 
 
 def witness_of(topology: Topology, collective: Collective, bounds: Bounds) -> tuple[str, Highlight | None]:
-    """The throughput bound in words, and its witness as something to point at."""
+    """The throughput bound in words, and its witness as a highlight."""
     found = bounds.throughput.witness
     if found is None:
         return "nothing must move", None
@@ -86,7 +86,7 @@ def witness_of(topology: Topology, collective: Collective, bounds: Bounds) -> tu
     nodes: tuple[int, ...] = ()
     if isinstance(found, Cut):
         others = tuple(sorted({node.id for node in topology.nodes} - set(found.nodes)))
-        nodes = min(found.nodes, others, key=len)  # either side shows the cut
+        nodes = min(found.nodes, others, key=len)  # either side of the cut shows it
     elif isinstance(found, Partition):
         nodes = min(found.parts, key=len)
     name = f"{collective.kind}: {'links with a price' if isinstance(found, Prices) else 'bottleneck cut'}"
@@ -102,7 +102,7 @@ def view(topology: Topology, file: str) -> View:
         try:
             bounds = bounds_of(topology, collective)
         except UserError:
-            continue  # ranks that cannot reach each other have no bound
+            continue  # no bound if ranks cannot reach each other
         words, witness = witness_of(topology, collective, bounds)
         busbw = bounds.throughput.algbw * float(collective.bus_factor)
         rows.append(
@@ -158,13 +158,13 @@ def view(topology: Topology, file: str) -> View:
 
 
 def link_name(topology: Topology, link: int) -> str:
-    """`rank 0 → switch 8`, as a lane is called."""
+    """`rank 0 → switch 8`, the name of a lane."""
     one = topology.links[link]
     return f"{topology.nodes[one.src].name} → {topology.nodes[one.dst].name}"
 
 
 def _hosts(topology: Topology) -> list[tuple[int, ...]]:
-    """The nodes of every host that is more than a rank."""
+    """The nodes of every host that consists of more than a rank."""
     try:
         return [host.nodes for host in hosts_of(topology) if len(host.nodes) > 1]
     except TopologyError:
@@ -172,7 +172,7 @@ def _hosts(topology: Topology) -> list[tuple[int, ...]]:
 
 
 def _levels(topology: Topology) -> list[Highlight]:
-    """Per level, the links that lead along it, and the ranks of its first line."""
+    """Per level, its links, and the ranks of its first line."""
     try:
         levels = levels_of(topology, Collective.make("all_reduce", topology.ranks))
     except LevelsError:

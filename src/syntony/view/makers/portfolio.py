@@ -1,4 +1,4 @@
-"""A portfolio: which schedule at which size, and by how much."""
+"""A portfolio: which schedule is fastest at which size, and by how much."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A program (ours, MSCCL XML, an MSCCL++ plan): its messages on the wires of a topology, simulated.
 
-A program names no links. Without a topology it is shown on one where every rank has a link to every other, and says so:
-who sends what to whom, and in which order, is then right, and times are not those of a machine.
+A program names no links. Without a topology it is shown on one with a link between every pair of ranks, and the page
+says so: who sends what to whom and in which order is then correct, but the times are not those of a machine.
 
 A message is one sending instruction of one chunk, from its first slice to its last.
 """
@@ -27,12 +27,12 @@ from syntony.view.makers.network import drawing_of, witness_of
 from syntony.view.models import ANOTHER, Grid, Motion, Question, Tone, View, Words
 from syntony.view.wording import size_name
 
-_MOST_LISTED = 4000  # instructions that the listing shows
+_MOST_LISTED = 4000  # instructions shown in the listing
 _ADDS = np.isin(np.arange(len(Opcode)), [Opcode.recv_reduce, Opcode.recv_reduce_send, Opcode.recv_reduce_copy_send])
 
 
 def view(program: Program, topology: Topology, named: bool, file: str, size: int) -> View:
-    """The story of a program that the checker has proven. `named`: the user has said on which topology."""
+    """The View of a proven program. `named`: the user has chosen the topology."""
     if program.ranks != topology.ranks:
         raise UserError(
             f"{file}: the program is for {counted(program.ranks, 'rank')}, but {topology.name} has {topology.ranks}"
@@ -127,7 +127,7 @@ def _motion(program: Program, found: Simulation, size: int) -> Motion:
     share, step = _contents(found.collective, chunk, src[each], dst[each], start[each], arrival[each])
     hops = np.asarray([len(found.routes[one]) for one in path[each].tolist()], np.int64)
     links = [link for one in path[each].tolist() for link in found.routes[one]]
-    # A Program's chunks may be cut otherwise than the collective's that bounds are computed for.
+    # A Program's chunks may be cut differently from those of the collective whose bounds are computed.
     cut = Collective.make(program.collective, program.ranks, root=program.root)
     cut = replace(cut, chunks=type(cut.chunks)(program.chunks[:, 0], program.chunks[:, 1]))
     return Motion(
@@ -153,7 +153,7 @@ def _motion(program: Program, found: Simulation, size: int) -> Motion:
 def _contents(
     collective: Collective, chunk: np.ndarray, src: np.ndarray, dst: np.ndarray, start: np.ndarray, arrival: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Per message, the share of the chunk's sum that its receiver has then, and its place in the chain of messages."""
+    """Per message, the share of the chunk's sum that its receiver then has, and its place in the chain of messages."""
     count, ranks = len(chunk), collective.ranks
     time_of, kind = np.r_[start, arrival], np.r_[np.ones(count, int), np.zeros(count, int)]
     seen: dict[tuple[int, int], int] = {}
@@ -176,7 +176,7 @@ def _contents(
 
 
 def lane_table(program: Program) -> Grid:
-    """What each lane does, in numbers."""
+    """The work of each lane, in numbers."""
     first, agent = program.lane_start
     ends = np.r_[first[1:], len(program.instructions)]
     opcode, lane = program.field("opcode"), program.field("lane")
@@ -203,7 +203,7 @@ def lane_table(program: Program) -> Grid:
 
 
 def listing(program: Program, fault: tuple[int, int, int] | None = None) -> Words:
-    """The instructions as text; at `fault` (agent, lane, position) it is marked, and begins there where it is long."""
+    """The instructions as text. `fault` (agent, lane, position) is marked; a long listing starts there."""
     lines, rank, lane, marked = str(program).split("\n"), -1, -1, -1
     told: list[tuple[Tone, str]] = []
     for line in lines:

@@ -1,8 +1,8 @@
-"""Records of jobs: our flight recorder's folders, and torch's flight-recorder pickles. All ranks on one clock, who is
-behind, at which operation, and whom the others wait for.
+"""Records of jobs: our flight recorder's folders, and torch's flight-recorder pickles. Shows all ranks on one clock,
+who is behind at which operation, and whom the others wait for.
 
-    rank 0  [=== all_reduce #7 ===][all_reduce #8 ......      an operation that has not ended reaches to the dump
-    rank 1  [=== all_reduce #7 ===]                           and rank 1 has not come to #8: it is the one that is late
+    rank 0  [=== all_reduce #7 ===][all_reduce #8 ......      an unfinished operation extends to the time of the dump
+    rank 1  [=== all_reduce #7 ===]                           and rank 1 has not reached #8: it is the late one
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_SPANS = 400_000
 
 @dataclass(frozen=True)
 class Entry:
-    """One operation of one rank; seconds on the common clock, None: not so far. `sequence` 0: a message."""
+    """One operation of one rank; seconds on the common clock, None: not reached. `sequence` 0: a message."""
 
     group: str
     sequence: int
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Job:
-    """Every rank's entries, when its record ends, and members of each group (empty where the records do not say)."""
+    """Every rank's entries, the end of its record, and the members of each group (empty if the records lack them)."""
 
     entries: Mapping[int, Sequence[Entry]]
     ends: Mapping[int, float]
@@ -51,7 +51,7 @@ class Job:
 
 
 def own(folder: str) -> View:
-    """A folder that SYNTONY_TRACE_DIR named."""
+    """A folder of SYNTONY_TRACE_DIR."""
     dumps = read_folder(folder)
     shift = offsets(dumps)
     entries = {dump.rank: [_own_entry(one, shift[dump.rank]) for one in dump.operations] for dump in dumps}
@@ -67,9 +67,9 @@ def _own_entry(one: Operation, shift: float) -> Entry:
 
 
 def torch(files: Sequence[str]) -> View:
-    """What TORCH_NCCL_DEBUG_INFO_TEMP_FILE or the debug server's `fr_trace_pickle` wrote, a file per rank.
+    """Files of TORCH_NCCL_DEBUG_INFO_TEMP_FILE or of the debug server's `fr_trace_pickle`, one per rank.
 
-    Pickles are read as plain values: one that wants to run code is refused.
+    Pickles are read as plain values; one that would run code is refused.
     """
     entries: dict[int, list[Entry]] = {}
     members: dict[str, Sequence[int]] = {}
@@ -91,7 +91,7 @@ def torch(files: Sequence[str]) -> View:
 
 
 def is_torch(raw: bytes, path: Path) -> bool:
-    """Whether the file begins as a pickle of protocol 2 or later, and its values are those of a flight record."""
+    """Whether the file begins like a pickle of protocol 2 or later, and its values are those of a flight record."""
     return (
         raw[:1] == b"\x80"
         and b"entries" in raw
@@ -110,7 +110,7 @@ def _plain(file: str) -> dict[str, Any]:
         found = PlainUnpickler(io.BytesIO(Path(file).read_bytes())).load()
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except Exception as error:  # pickle lets anything through
+    except Exception as error:  # pickle raises anything
         raise UserError(f"{file}: no flight record: {error}") from None
     if not isinstance(found, dict) or not isinstance(found.get("entries"), list):
         raise UserError(f"{file}: no flight record of torch's: it has no entries")
@@ -118,7 +118,7 @@ def _plain(file: str) -> dict[str, Any]:
 
 
 def _rank_of(dump: Mapping[str, Any], file: str, position: int) -> int:
-    """Torch puts it at the end of the file's name."""
+    """Torch puts the rank at the end of the file's name."""
     if isinstance(dump.get("rank"), int):
         return int(dump["rank"])
     found = re.search(r"(\d+)$", Path(file).stem)
@@ -243,12 +243,12 @@ def _view(job: Job, file: str, kind: str) -> View:
 
 
 def _open(entries: Sequence[Entry]) -> Entry | None:
-    """The oldest operation that has not ended."""
+    """The oldest unfinished operation."""
     return next((one for one in entries if one.state not in ("completed",)), None)
 
 
 def _absent(job: Job, rank: int, one: Entry) -> list[int]:
-    """Members of the group who have not come to the operation, or left no record."""
+    """Members of the group that have not reached the operation, or left no record."""
     members = job.members.get(one.group) or sorted(job.entries)
     if not one.sequence:
         return []
@@ -301,7 +301,7 @@ def _waiting(job: Job, ranks: Sequence[int], origin: float) -> str:
 
 
 def _behind(job: Job) -> tuple[list[int], list[str]]:
-    """Ranks that have not come to the furthest operation of their group, and that in words."""
+    """Ranks that have not reached the furthest operation of their group, and a sentence about it."""
     behind: set[int] = set()
     sentences = []
     for group in dict.fromkeys(one.group for entries in job.entries.values() for one in entries if one.sequence):
@@ -322,7 +322,7 @@ def _behind(job: Job) -> tuple[list[int], list[str]]:
 
 
 def _lateness(job: Job) -> tuple[Grid, str]:
-    """By how much each rank comes after the first to an operation that all have come to."""
+    """How much later than the first each rank reaches an operation, over operations that all have reached."""
     came: dict[tuple[str, int], dict[int, float]] = {}
     for rank, entries in job.entries.items():
         for one in entries:

@@ -1,7 +1,7 @@
-"""A schedule: chunks on wires, links and ranks over time, use against the bound, and what others would take.
+"""A schedule: chunks on wires, links and ranks over time, utilization against the bound, and alternatives.
 
-Times are simulated for one size. Of a symmetric schedule that would be huge when expanded, the transfers that the file
-lists are shown (one of each orbit): all others are their images under the group, and take place at the same times.
+Times are simulated for one size. For a symmetric schedule that would be huge when expanded, the listed transfers (one
+of each orbit) are shown: all others are their images under the group and happen at the same times.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from syntony.view.models import ANOTHER, Curves, Grid, Motion, Question, Series,
 from syntony.view.wording import size_name
 
 _MOST = 150_000
-"""Transfers that are drawn one by one; of more, the representatives."""
+"""The most transfers drawn one by one; beyond, only the representatives."""
 _MOST_FLOWS = 12_000
 _SIZES = [1 << power for power in range(10, 31, 2)]
 
 
 def view(schedule: Schedule, file: str, size: int) -> View:
-    """The story of a schedule that the checker has proven."""
+    """The View of a proven schedule."""
     topology, collective = schedule.topology, schedule.collective
     bounds = schedule.bounds or bounds_of(topology, collective)
     motion, busy, count = _motion(schedule, size)
@@ -90,7 +90,7 @@ def view(schedule: Schedule, file: str, size: int) -> View:
 
 
 def _motion(schedule: Schedule, size: int) -> tuple[Motion, np.ndarray, int]:
-    """The messages, the seconds that links are busy, and the number of all transfers."""
+    """The messages, the busy seconds of links, and the number of all transfers."""
     topology, collective = schedule.topology, schedule.collective
     listed = len(schedule.transfers)
     large = bool(schedule.symmetry) and listed * collective.ranks > _MOST
@@ -152,7 +152,7 @@ def _motion(schedule: Schedule, size: int) -> tuple[Motion, np.ndarray, int]:
 
 
 def _whole_messages(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, start, left and arrival of messages from their first slice to their last, by start."""
+    """Row, start, left and arrival of messages from their first slice to their last, by start."""
     rows, at = np.unique(messages.row, return_inverse=True)
     start, left, arrival = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))
     np.minimum.at(start, at, messages.start)
@@ -163,7 +163,7 @@ def _whole_messages(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _slice(schedule: Schedule, size: int) -> int:
-    """As `syntony simulate` cuts messages, but for at most some ten thousand flows: a page asks at many sizes."""
+    """The slice size of `syntony simulate`, limited to some ten thousand flows: a page simulates many sizes."""
     found = usual_slice(schedule, size)
     largest = float(schedule.collective.bytes_of_chunks(size).max())
     while len(schedule.transfers) * ceil(largest / found) > _MOST_FLOWS and found < largest:
@@ -172,7 +172,7 @@ def _slice(schedule: Schedule, size: int) -> int:
 
 
 def _orbit(schedule: Schedule) -> int:
-    """The order of the group, as its orbit of a rank has as many members where it acts freely."""
+    """The order of the group: if it acts freely, the size of the orbit of a rank."""
     images, frontier = {0}, [0]
     while frontier:
         node = frontier.pop()
@@ -198,7 +198,7 @@ def others(topology: Topology, collective: Collective) -> dict[str, Callable[[in
         try:
             program = _core.build(entry.name, collective.kind, ranks)
         except (ValueError, RuntimeError):
-            continue  # it is not for this number of ranks
+            continue  # does not support this number of ranks
 
         def seconds(size: int, program: Program = program) -> float:
             return simulate_program(program, topology, size).seconds
@@ -214,7 +214,7 @@ def compared(
     alternatives: dict[str, Callable[[int], float]],
     size: int,
 ) -> tuple[Curves, Grid, str]:
-    """Time over size beside built-in algorithms and the bound, the table at `size`, and the answer in words."""
+    """Time over size with built-in algorithms and the bound, the table at `size`, and the answer in words."""
     bounds = schedule.bounds or bounds_of(topology, collective)
     heavy = len(schedule.transfers) > 20_000
     sizes = sorted({*([size] if heavy else _SIZES), size})
@@ -236,7 +236,7 @@ def compared(
         try:
             times = [seconds(one) for one in sizes]
         except UserError:
-            continue  # no way between ranks that it connects
+            continue  # it connects ranks without a path between them
         series.append(curve(name, times))
         rows.append((name, times[sizes.index(size)]))
     series.append(curve("bound", [bounds.seconds(one) for one in sizes], limit=True))

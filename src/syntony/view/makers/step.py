@@ -1,6 +1,7 @@
-"""Training steps: plans, simulated; recorded steps (Chakra traces), simulated and as they were measured; compared.
+"""Training steps: simulated plans, and recorded steps (Chakra traces), simulated and as measured; comparisons.
 
-Every file is a plan. Several are policies for a step, on one axis of time; a measured one stands below its prediction.
+Every file is a plan. Several files are policies for one step, on one time axis; a measured step is shown below its
+prediction.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _COLOUR_OF = {
     Kind.RECV: 6,
 }
 _EXPLAINED = 5_000
-"""Ops of a plan that is explained: an explanation simulates it a dozen times."""
+"""The most Ops of an explained plan: an explanation simulates it a dozen times."""
 _WAITS = {
     Wait.NOTHING: "waited for nothing",
     Wait.DEPENDENCY: "waited for what it needs",
@@ -136,7 +137,7 @@ def _title(steps: Sequence[_Step], names: Sequence[str], at: int) -> str:
 
 
 class _Step:
-    """A file's plan, predicted; and what was measured, where the file says."""
+    """A file's plan with its prediction and, if the file has it, its measurement."""
 
     def __init__(self, file: str, machine: str) -> None:
         self.file = file
@@ -163,7 +164,7 @@ class _Step:
 
     @property
     def exposed(self) -> float:
-        """Seconds of communication that nothing hides, on the device that has most."""
+        """Seconds of communication not hidden by computation, on the device with most of it."""
         device = {op.key: op.device for op in self.plan.graph}
         found = dict.fromkeys(self.plan.graph.devices, 0.0)
         for key, took in self.predicted.exposed.items():
@@ -181,7 +182,7 @@ class _Step:
         )
 
     def lanes(self, title: str, until: float) -> Timeline:
-        """Computing and communication per device, as predicted; below, as measured."""
+        """Computation and communication per device as predicted and, below, as measured."""
         ops = self.plan.graph.ops
         lanes = sorted({(op.device, op.lane) for op in ops}, key=lambda lane: (lane[0], lane[1] != COMPUTE, lane[1]))
         place = {lane: at for at, lane in enumerate(lanes)}
@@ -239,7 +240,7 @@ class _Step:
         return told + (f"; exposed {time(took)}" if took > 0 else "")
 
     def _critical(self) -> set[int]:
-        """From the last Op to end, back along what each waited for last, within the step."""
+        """The last Op to end and, going back within the step, what each one waited for last."""
         found: set[int] = set()
         if not len(self.predicted.end):
             return found
@@ -248,12 +249,12 @@ class _Step:
             found.add(at)
             before = int(self.predicted.blame[at])
             if before < 0 or self.predicted.start[before] > self.predicted.start[at]:
-                break  # it belongs to the step before
+                break  # belongs to the previous step
             at = before
         return found
 
     def memory(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Per device, bytes that Ops hold over time; the most is the predicted peak."""
+        """Per device, bytes held by Ops over time; the maximum is the predicted peak."""
         found = []
         for device in self.plan.graph.devices:
             events: list[tuple[float, float]] = []
@@ -270,7 +271,7 @@ class _Step:
         return found
 
     def explained(self, before: str, words: bool) -> list[Panel]:
-        """The words of `explain`, and its groups as a table."""
+        """The sentences of `explain`, and its groups as a table."""
         found = self.explanation
         if found is None:
             return []

@@ -93,7 +93,7 @@ def _layout_verdict(rank: int, space: str, wanted: list[int], found: list[int]) 
 
 
 def least_fifo_depth(program: Program) -> int | None:
-    """The least FIFO depth at which the Program ends; None when it deadlocks at any, or its messages do not match."""
+    """The least FIFO depth at which the Program terminates; None if it always deadlocks or its messages mismatch."""
     code = Resolved(program)
     try:
         match(code)

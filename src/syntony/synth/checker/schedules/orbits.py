@@ -99,7 +99,7 @@ def _permutes(move: _Numbers, size: int) -> bool:
 
 
 def _keeps_demands(schedule: Schedule, nodes: _Numbers, chunks: _Numbers) -> bool:
-    """Whether nodes go to their like, members to members, and chunks to those demanded of the images, of equal size."""
+    """Whether nodes map to like nodes, members to members, and chunks to equal ones that the images demand."""
     topology, collective = schedule.topology, schedule.collective
     for node, image in zip(topology.nodes, nodes.tolist(), strict=True):
         there = topology.nodes[image]

@@ -1,4 +1,4 @@
-"""All_reduce among all pairs: everybody sums one chunk from everybody, rounded once, and hands it to everybody."""
+"""All_reduce among all pairs: every rank sums one chunk from all ranks, rounded once, and sends it to all."""
 
 from syntony.synth.dsl import Recording, algorithm
 

@@ -1,4 +1,4 @@
-"""All_reduce over two binary trees, half of the data each; the leaves of one are inner ranks of the other."""
+"""All_reduce over two binary trees with half of the data each; leaves of one are inner ranks of the other."""
 
 from syntony.synth.dsl import Chunk, Recording, algorithm
 

@@ -1,4 +1,4 @@
-"""All_reduce on boxes of 4: sums inside, sums across among equal places, copies back the same way."""
+"""All_reduce on boxes of 4: sums inside boxes, then across boxes at equal positions; copies back the same way."""
 
 from syntony.synth.dsl import Recording, algorithm
 

@@ -1,4 +1,4 @@
-"""All_reduce by recursive doubling: with every bit of its number, a rank exchanges sums with its neighbour there."""
+"""All_reduce by recursive doubling: for every bit of its number, a rank exchanges sums with its neighbour in it."""
 
 from syntony.synth.dsl import Recording, algorithm
 

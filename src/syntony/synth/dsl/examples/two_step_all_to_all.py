@@ -1,4 +1,4 @@
-"""All_to_all on boxes of 2 in two steps: across the boxes to the rank of one's own place, then inside the box."""
+"""All_to_all on boxes of 2 in two steps: across boxes to the rank at the same position, then inside the box."""
 
 from syntony.synth.dsl import Recording, algorithm
 
@@ -10,7 +10,7 @@ def two_step(a: Recording) -> None:
     for box in range(0, a.ranks, BOX):
         for rank in range(a.ranks):
             relay = box + rank % BOX
-            arrived = a.input(rank, block=box, count=BOX * a.chunks)  # all that goes to the box, in one message
+            arrived = a.input(rank, block=box, count=BOX * a.chunks)  # everything for that box, in one message
             if relay != rank:
                 arrived = arrived.copy(to=relay)
             for place, block in enumerate(arrived.split(BOX)):

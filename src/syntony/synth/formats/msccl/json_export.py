@@ -1,7 +1,7 @@
 """Writes algorithm files of msccl-tools (`.msccl.json`); json_file.py reads them.
 
-A send of such a file moves all that its source holds of a chunk. So a Schedule can be written only if each of its
-transfers does that. The written text is read again and proven before it is returned.
+A send in such a file moves everything that its source holds of a chunk. So a Schedule can be written only if each of
+its transfers does that. The written text is read back and proven before it is returned.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _chunks(collective: Collective, cut: int) -> list[dict[str, object]]:
 
 
 def _sends(schedule: Schedule, cut: int) -> list[list[list[int]]]:
-    """Per step the sends; TargetError for a transfer of less than its source holds of the chunk by then."""
+    """The sends by step; TargetError for a transfer of less than its source then holds of the chunk."""
     values, collective = schedule.values, schedule.collective
     held: dict[Pair, frozenset[int]] = {
         (rank, chunk): frozenset({rank}) for chunk in range(len(collective.chunks)) for rank in collective.pre(chunk)

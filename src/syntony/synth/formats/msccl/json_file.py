@@ -5,9 +5,9 @@
       topology    links[dst][src]: chunks per round; switches [[srcs, dsts, chunks per round, name]]: shared limits
       steps       [{rounds, sends [[address, src, dst]]}]
 
-A send moves all that its source holds at the address when the step begins. What arrives is added to what is there, in
-the order of the least rank in each term; if it already contains all contributions that are there, it replaces them.
-With `instance.chunks` = k, address a of the collective is cut into addresses a*k .. a*k + k - 1.
+A send moves everything that its source holds at the address when the step begins. Arriving data is added to what is
+there, in the order of the least rank in each term; if it already contains all contributions that are there, it replaces
+them. With `instance.chunks` = k, address a of the collective is cut into addresses a*k .. a*k + k - 1.
 
 A shared limit becomes a link of that bandwidth between two NICs, which the routes of its pairs take one after another:
 
@@ -15,7 +15,7 @@ A shared limit becomes a link of that bandwidth between two NICs, which the rout
                NIC ──bw──▶ NIC                 the link in the middle that of the group
     rank 1 ──▶ ┘            └──▶ rank 3
 
-Sends that no rank needs, which solvers leave in their results, are left out. input_map and output_map repeat the
+Sends that no rank needs, which solvers leave in their results, are dropped. input_map and output_map repeat the
 collective and are not read.
 """
 
@@ -39,12 +39,12 @@ _MAX_RANKS, _MAX_CHUNKS = 1 << 10, 1 << 20
 
 
 def is_algorithm(data: object) -> bool:
-    """Whether the JSON value says that it is an algorithm of msccl-tools."""
+    """Whether the JSON value looks like an algorithm of msccl-tools."""
     return isinstance(data, dict) and data.get("msccl_type") == "algorithm"
 
 
 def read_msccl_json(data: object, where: str) -> Schedule:
-    """The Schedule of a parsed file; FileError if it is malformed. The checker decides whether it is right."""
+    """The Schedule of a parsed file; FileError if it is malformed. The checker decides whether it is correct."""
     fields = Fields(data, where)
     instance = fields.child("instance")
     cut = instance.whole("chunks")
@@ -83,7 +83,7 @@ def read_msccl_json(data: object, where: str) -> Schedule:
 
 @dataclass(frozen=True)
 class _Wires:
-    """The topology; the route of each pair of ranks; rounds of ours per round of the file."""
+    """The topology, the route of each pair of ranks, and the number of our rounds per round of the file."""
 
     topology: Topology
     routes: dict[tuple[int, int], tuple[int, ...]]
@@ -221,9 +221,9 @@ def _schedule(
             value = held[rank, chunk] = values.contribution(chunk, rank)
             parts[value] = frozenset({rank})
     rows: list[Transfer] = []
-    kept_from: dict[tuple[int, int], int] = {}  # (rank, sum) -> the operand that was there already
+    kept_from: dict[tuple[int, int], int] = {}  # (rank, sum) -> the operand that was already there
     for step, moves in enumerate(sends):
-        arriving: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # -> value -> who sends it
+        arriving: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # -> value -> its sender
         for chunk, src, dst in moves:
             if (src, chunk) not in held:
                 raise FileError(
@@ -257,7 +257,7 @@ def _schedule(
         for rank in collective.post(chunk)
         if (rank, chunk) in held
     }
-    needed: list[Transfer] = []  # going back from what must be there in the end
+    needed: list[Transfer] = []  # found by going back from the required final state
     for row in reversed(rows):
         if (row.dst, row.result) in wanted:
             wanted |= {(row.src, row.value), (row.dst, kept_from.get((row.dst, row.result), row.result))}

@@ -5,12 +5,12 @@ Four dialects (`DIALECTS`), each with the limits of its parser:
     azure      msccl-scheduler: needs inplace, outofplace, minBytes, maxBytes
     rccl       the same file; at most 64 thread blocks of 64 steps
     microsoft  microsoft/msccl: no gather, no scatter; reduce_scatter with an underscore; one of in and out of place
-    op         msccl-tools' newer form: <op step ..>, and attributes with default values are left out
+    op         msccl-tools' newer form: <op step ..>; attributes with default values are left out
 
 If those executors lack a feature, the error names it (`fit` with the Target of the dialect), or it is expressed
-differently: further dependencies become `nop` steps before the instruction, an n-ary reduce becomes one `re` per
-operand. They add in the order of the steps, beginning with the content of the destination: sums are right up to
-rounding, and bitwise equal on all ranks only if one rank sums and the others copy.
+differently: additional dependencies become `nop` steps before the instruction, an n-ary reduce becomes one `re` per
+operand. The executors add in the order of the steps, starting with the content of the destination: sums are correct up
+to rounding, and bitwise equal on all ranks only if one rank sums and the others copy.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class _Step:
     src: Slot | None
     dst: Slot | None
     count: int
-    after: Place | None = None  # in instructions; becomes a step when all are written
-    stands_for: Place | None = None  # the instruction that is done with this step
+    after: Place | None = None  # in instructions; converted to a step when all are written
+    stands_for: Place | None = None  # the instruction that this step completes
     wanted: bool = False
 
 
@@ -235,7 +235,7 @@ def _mark_wanted(program: Program, agent: int, blocks: list[_Block], most_steps:
 
 
 def _done(blocks: list[_Block]) -> dict[Place, Place]:
-    """Instruction -> the (block, step) with which it is done."""
+    """Instruction -> the (block, step) that completes it."""
     return {
         step.stands_for: (number, at)
         for number, block in enumerate(blocks)

@@ -8,12 +8,12 @@
 
 Newer msccl-tools write `<op step ..>` with `buf`/`off` if one end is enough, and leave out default values.
 
-What is translated rather than copied:
+Some things are translated rather than copied:
 
 - `nop` carries a second dependency for the step after it; it becomes a dependency there, unless others wait for it.
-- Consecutive `re` into one slot become one n-ary `reduce`, which rounds once. The file leaves open in which order that
-  sum is taken (its executor's kernels differ); we take it in the order of the ranks that the operands came from, so
-  that ranks that sum the same operands get the same bits.
+- Consecutive `re` into one slot become one n-ary `reduce`, which rounds once. The file does not define the order of
+  that sum (its executor's kernels differ); we take the order of the ranks that the operands came from, so that ranks
+  that sum the same operands get the same bits.
 - `depid`/`deps` waits for a counter that only steps with `hasdep="1"` advance; so it waits for the first such step at
   or after the one named.
 - What the file does not contain (the contents of scratch, the depth of FIFOs) is derived (`assembly.py`).
@@ -85,7 +85,7 @@ class _Gpu:
 
 
 def read_msccl_xml(path: Path) -> Program:
-    """The Program of an MSCCL XML file; XmlError when malformed, MscclError when it can never work."""
+    """The Program of an MSCCL XML file; XmlError if malformed, MscclError if it can never work."""
     root = read(path)
     try:
         return _Reader(root).program()
@@ -301,7 +301,7 @@ def _check_slots(element: Element, space: Space, offset: int, count: int, sizes:
 def _settle_dependencies(element: Element, gpu: _Gpu) -> None:
     """Replaces each wait by the step that will end it, and marks that step as wanted.
 
-    Waits for earlier steps of the own block are dropped: the block's order says as much.
+    Waits for earlier steps of the same block are dropped, since the block's order implies them.
     """
     for number, block in gpu.blocks.items():
         for position, step in enumerate(block.steps):

@@ -6,11 +6,11 @@ A lane becomes a thread block; a message becomes a write into the receiver's mem
     protocol LL        send: ppkt                     receive: an operation that waits for the packets' flags
 
 In Simple, data goes directly to its slot if the receiver has not used that slot before. Otherwise, and always in LL, it
-goes to scratch of its own, so that no sender waits for free memory. Received data is then copied (`copy`, `upkt`),
-added (`re`, `repkt`), or added and sent on (`res`, `respkt`). Dependencies between lanes become semaphores: one per
-pair of lanes, released and acquired in the same order, or one per waiting operation where that takes fewer. Lanes that
-are too long are cut first (`lane_cuts.py`); lanes that wait for each other in too many ways are joined (`merging.py`).
-Chunks of different weights are cut into equal ones (`lowering/passes/even.py`).
+goes to separate scratch, so that no sender waits for free memory. Received data is then copied (`copy`, `upkt`), added
+(`re`, `repkt`), or added and sent on (`res`, `respkt`). Dependencies between lanes become semaphores: one per pair of
+lanes, released and acquired in the same order, or one per waiting operation if that takes fewer. Lanes that are too
+long are cut first (`lane_cuts.py`); lanes that wait for each other in too many ways are joined (`merging.py`). Chunks
+of different weights are cut into equal ones (`lowering/passes/even.py`).
 
 A launch must not write into a peer that is still in the previous launch. In Simple, a separate thread block signals all
 peers that this rank has begun, waits for their signals, and releases the other blocks at a barrier. In LL, scratch is
@@ -65,7 +65,7 @@ class _Block:
     waited: bool = False
 
     def nop(self) -> None:
-        """Adds a __syncthreads, if something since the last one needs it."""
+        """Adds a __syncthreads if something since the last one needs it."""
         if self.touched or self.waited:
             self.ops.append({"name": "nop"})
         self.touched, self.written, self.waited = set(), set(), False
@@ -98,7 +98,7 @@ class _Step:
 
 
 class _TooManyWaitsError(TargetError):
-    """More semaphores than there are; fewer lanes may need fewer."""
+    """The plan needs more semaphores than there are; fewer lanes may need fewer."""
 
 
 def mscclpp_text(program: Program, options: ExportOptions) -> str:

@@ -68,7 +68,7 @@ def _channels(program: Program, owner: list[int]) -> list[int]:
     used: dict[tuple[int, int, int], tuple[int, int]] = {}  # connection -> the pieces that talk on it
     chosen = [0] * len(opcode)
     for first in (row for row, op in enumerate(opcode) if SENDS[op] and not RECEIVES[op]):
-        chain = [first]  # the rows that one channel goes through
+        chain = [first]  # the rows that one channel passes through
         while chain[-1] in after:
             chain.append(after[chain[-1]])
         hops = [((agents[a], agents[b]), (owner[a], owner[b])) for a, b in pairwise(chain)]

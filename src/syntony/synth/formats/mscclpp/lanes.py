@@ -71,7 +71,7 @@ class Apart:
     began: bool = False
     """Whether the block has touched data or waited at all."""
     closing: bool = False
-    """Whether it will not any more, but for waits."""
+    """Whether it is done with data; only waits may follow."""
 
     def nop(self) -> None:
         self.reads, self.writes, self.data, self.waited = {}, {}, False, False

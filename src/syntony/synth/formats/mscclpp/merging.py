@@ -1,8 +1,7 @@
-"""Fewer lanes, where the lanes of a rank wait for each other in more ways than MSCCL++ has semaphores.
+"""Joins lanes if the lanes of a rank wait for each other in more ways than MSCCL++ has semaphores.
 
-Lanes next to each other become one, whose instructions are done in the order of the tape. That is an order in which the
-whole Program can happen, so lanes that follow it never wait in a circle, as long as no sender waits for memory; in a
-plan none does.
+Adjacent lanes become one, whose instructions run in the order of the tape. That is a possible order of the whole
+Program, so lanes that follow it never wait in a cycle as long as no sender waits for memory, and in a plan none does.
 
     lane 0  a . c .        3 lanes, 2 semaphores        lane 0  a b c d
     lane 1  . b . d                                     lane 1  e f
@@ -19,7 +18,7 @@ from syntony.synth.model.program import Program
 
 
 def with_fewer_lanes(program: Program) -> Iterator[Program]:
-    """The Program, then with lanes joined: half of them each time, down to one per rank. For a proven Program."""
+    """The Program, then with lanes joined: half as many each time, down to one per rank. For a proven Program."""
     yield program
     if not Tape.takes(program):
         return

@@ -1,8 +1,8 @@
-"""What MSCCL++ 0.9 needs beside a plan: a script that registers plans and says when each is used.
+"""Writes the script that MSCCL++ 0.9 needs beside plans: it registers them and selects when each is used.
 
-MSCCL++ loads four fixed names from $MSCCLPP_CACHE_DIR/default by itself, for all_reduce on 2 or 4 hosts of 8 GPUs. Any
-other plan has to be given to its AlgorithmCollectionBuilder before the first communicator is made, with a selector that
-names the algorithm of each request. Where the selector has no answer, MSCCL++ goes on as without us.
+MSCCL++ itself loads only four fixed names from $MSCCLPP_CACHE_DIR/default, for all_reduce on 2 or 4 hosts of 8 GPUs.
+Any other plan must be given to its AlgorithmCollectionBuilder before the first communicator is made, with a selector
+that names the algorithm of each request. If the selector has no answer, MSCCL++ uses its own choice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRIPT = "register_plans.py"
 
 @dataclass(frozen=True)
 class RegisteredPlan:
-    """A plan of the script: its file, its name in MSCCL++, and the requests that it is for (bytes)."""
+    """A plan in the script: its file, its name in MSCCL++, and the requests that it serves (bytes)."""
 
     file: str
     name: str

@@ -5,8 +5,7 @@
 
 Only messages of one path are joined: one lane produced their data, or the data is there from the start. So the first
 has little to wait for. The joined send takes the position of the last one, the joined receive that of the first one.
-allowed where all of the sends come before all of the receives, and nothing in between touches what would be early or
-late.
+This is allowed if all of the sends precede all of the receives and nothing in between touches what would move.
 """
 
 from __future__ import annotations
