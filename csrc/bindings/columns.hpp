@@ -1,4 +1,4 @@
-// NumPy columns as the bindings take and give them: one dimension, contiguous, in the CPU's memory.
+// NumPy columns as passed to and from the bindings: one-dimensional, contiguous, in CPU memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,8 +22,8 @@ std::span<const T> span_of(const Column<T>& column) {
   return {column.data(), column.size()};
 }
 
-/// The columns of a Python object by attribute: what a simulator takes needs no list of its columns here. Spans are
-/// valid as long as this is. Throws std::invalid_argument for a column of another type or layout.
+/// The columns of a Python object, by attribute, so that a simulator's columns need not be listed here. Spans are valid
+/// as long as this is. Throws std::invalid_argument for a column of another type or layout.
 class ColumnsOf {
  public:
   explicit ColumnsOf(nanobind::handle object) : object_(object) {}
@@ -43,7 +43,7 @@ class ColumnsOf {
   std::vector<nanobind::object> kept_;
 };
 
-/// A NumPy array that takes over the vector.
+/// A NumPy array that takes ownership of the vector.
 template <class T>
 nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>> array_of(std::vector<T> items) {
   auto kept = std::make_unique<std::vector<T>>(std::move(items));
@@ -54,7 +54,7 @@ nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>> array_of(std::vector<T>
   return {data, {size}, owner};
 }
 
-/// The same of flags, which a vector keeps as bits.
+/// The same for flags, which a vector stores as bits.
 inline nanobind::ndarray<nanobind::numpy, bool, nanobind::ndim<1>> array_of(const std::vector<bool>& flags) {
   auto kept = std::make_unique<bool[]>(flags.size());
   std::ranges::copy(flags, kept.get());

@@ -1,4 +1,4 @@
-// The runtime's errors in torch's words.
+// Translates the runtime's errors to torch's.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -13,8 +13,8 @@
 
 namespace syntony::glue {
 
-/// Wrong arguments become c10::Error (a RuntimeError in Python, as from torch's own backends); everything that happens
-/// between ranks becomes c10::DistBackendError. The sentence stays the same. Other exceptions pass through.
+/// Wrong arguments become c10::Error (a RuntimeError in Python, as from torch's own backends); every failure between
+/// ranks becomes c10::DistBackendError. The message stays the same. Other exceptions pass through.
 inline std::exception_ptr torch_error(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
@@ -30,7 +30,7 @@ inline std::exception_ptr torch_error(const std::exception_ptr& error) {
   }
 }
 
-/// Calls the runtime; what it throws, torch understands.
+/// Calls the runtime and translates its exceptions to torch's.
 template <typename Call>
 decltype(auto) in_torch_terms(Call&& call) {
   try {

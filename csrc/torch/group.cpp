@@ -1,4 +1,4 @@
-// SyntonyBackend beside its collectives: point-to-point, coalescing, other groups, memory, and the life of the group.
+// The rest of SyntonyBackend: point-to-point, coalescing, other groups, memory, and the lifetime of the group.
 #include <ATen/ops/from_blob.h>
 
 #include "core/shm/shareable_memory.hpp"
@@ -39,7 +39,7 @@ void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool wait_a
     if (error.kind() == Error::Kind::invalid || missing.empty()) {
       std::rethrow_exception(torch_error(std::current_exception()));
     }
-    // gloo's own sentence where there was no time to wait for anybody.
+    // gloo's own message if there was no time to wait for anybody.
     TORCH_CHECK_WITH(DistBackendError, rank_ != 0 || options.timeout.count() != 0, "[Rank 0]: Rank 0 ",
                      "timed out in monitoredBarrier after ", options.timeout.count(), " ms: ", error.what());
     const std::string who = wait_all_ranks ? c10::str("Ranks ", c10::Join(", ", missing))
@@ -68,7 +68,7 @@ WorkPtr SyntonyBackend::endCoalescing() {
       TORCH_CHECK(part, "syntony rank ", rank_, ": coalesced calls are all on the CPU, or all on one other device");
       work->add(part);
     }
-    work->launched({}, timing_, nullptr, false);  // its members have told of their ends
+    work->launched({}, timing_, nullptr, false);  // its members have reported their ends
     return work;
   };
   if (const auto first = members.empty() ? nullptr : c10::dynamic_intrusive_pointer_cast<DeviceWork>(members[0])) {
@@ -80,7 +80,7 @@ WorkPtr SyntonyBackend::endCoalescing() {
 
 OnDevice& SyntonyBackend::on(const at::Device& device) {
   const std::scoped_lock lock(on_device_mutex_);
-  (void)communicator();  // not in a forked child
+  (void)communicator();  // throws in a forked child
   if (!on_device_) on_device_ = std::make_unique<OnDevice>(process_, communicator_, device, getGroupUid());
   TORCH_CHECK(on_device_->device() == device, "syntony rank ", rank_, ": this group has begun on ",
               on_device_->device(), "; tensors on ", device, " need a group of their own");

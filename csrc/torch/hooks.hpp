@@ -1,11 +1,11 @@
-// Torch's hooks on a group: functions that hear of each operation's success, or of the group's failure.
+// Torch's hooks on a group: functions called after each operation's success, or after the group's failure.
 //
 //     torch 2.11 - 2.13   none (one hook on completions, for NCCL's users: Completions in syntony_work.hpp)
 //     torch 2.14          abort hooks
 //     torch 2.15          completion hooks, too; torch's flight recorder and its health check register both kinds
 //
-// Hooks run on the thread that learns first: a caller, or a completion thread. Never on the thread that makes progress:
-// an abort hook writes files, and waits for the interpreter.
+// Hooks run on the first thread that notices: a caller, or a completion thread. Never on the thread that makes
+// progress, because an abort hook writes files and waits for the interpreter.
 #pragma once
 
 #include <torch/version.h>
@@ -64,7 +64,7 @@ class HookTable {
   }
   template <typename Change>
   void change(Change&& change) {
-    std::shared_ptr<const Table> old;  // ends without the lock: what goes may need the interpreter's
+    std::shared_ptr<const Table> old;  // destroyed without the lock: its contents may need the interpreter's
     const std::scoped_lock lock(mutex_);
     auto table = std::make_shared<Table>(*table_);
     change(*table);
@@ -72,7 +72,7 @@ class HookTable {
     old = std::exchange(table_, std::move(table));
   }
 
-  std::atomic<bool> empty_{true};  // asked in every call
+  std::atomic<bool> empty_{true};  // checked in every call
   mutable std::mutex mutex_;
   std::shared_ptr<const Table> table_ = std::make_shared<Table>();
 };
@@ -83,8 +83,8 @@ struct Hooks {
   HookTable<> failure;
   HookTable<std::uint64_t, std::optional<float>> success;  // key of the Work, milliseconds if known
 
-  /// Calls the runtime. Where it finds that the group has failed, the hooks run before the caller hears of it: he may
-  /// end the process. Several callers may find the same failure; torch's hooks expect that.
+  /// Calls the runtime. If it finds that the group has failed, the hooks run before the caller learns of it, because
+  /// the caller may end the process. Several callers may find the same failure; torch's hooks expect that.
   template <typename Call>
   decltype(auto) watch(Call&& call) const {
     try {

@@ -1,5 +1,5 @@
-// syntony._torch: the torch backend, as the lazy creator of collectives/torch_backend/backend.py makes it. Built for
-// one torch.
+// syntony._torch: the torch backend, as created lazily by collectives/torch_backend/backend.py. Built for one version
+// of torch.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
@@ -17,7 +17,7 @@ T value_in(const py::capsule& capsule, const char* name) {
   return *capsule.get_pointer<T>();
 }
 
-/// Calls a function of Python's, which makes a Communicator's capsule; who calls and who lets go of it may lack the
+/// Calls a Python function that makes a Communicator's capsule. The caller and the last owner may not hold the
 /// interpreter's lock.
 decltype(syntony::glue::SyntonyBackend::Former::form) former(const py::object& form) {
   const std::shared_ptr<py::object> held(new py::object(form), [](py::object* object) {
@@ -57,7 +57,7 @@ PYBIND11_MODULE(_torch, m) {
                                                        c10::make_intrusive<SyntonyBackend::Options>(timeout));
           },
           py::arg("process"), py::arg("handle"), py::arg("form"), py::arg("timeout"))
-      .def_property_readonly("options", &SyntonyBackend::getBackendOptions)  // not every torch binds it
+      .def_property_readonly("options", &SyntonyBackend::getBackendOptions)  // not every torch version binds it
       .def_property("title", &SyntonyBackend::title, &SyntonyBackend::set_title)
       .def("group", [](const SyntonyBackend& self) {
         return py::capsule(new std::shared_ptr<Communicator>(self.shared()), kCommunicatorCapsule,

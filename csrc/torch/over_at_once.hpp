@@ -1,4 +1,4 @@
-// The Work of what is over when it returns.
+// The Work of an operation that is complete when its call returns.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -171,8 +171,8 @@ WorkPtr SyntonyBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Row
 // ---- sparse ---------------------------------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) {
-  // Three gathers and a local sum: how many entries each rank has, then where, then what. They are waited for here; a
-  // sparse gradient is small beside the dense ones.
+  // Three gathers and a local sum: how many entries each rank has, then their indices, then their values. Waits for
+  // them here, because a sparse gradient is small compared with dense ones.
   TensorCall call(*this, OpType::_ALLREDUCE_SPARSE, "all_reduce", tensors, options);
   call.require(tensors.size() == 1, "requires a single-element tensor list");
   call.require(tensors[0].is_sparse(), "requires a sparse (COO) tensor");

@@ -1,4 +1,4 @@
-// The handle that torch gives out for an operation in flight.
+// The handle that torch returns for an operation in flight.
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
@@ -26,13 +26,13 @@ namespace syntony::glue {
 using Tensors = std::vector<at::Tensor>;
 using CompletionHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
-/// Who hears of every work's end, and of how many he has still to hear.
+/// The hook to call for every Work's end, and the number of calls still to come.
 struct Completions {
   CompletionHook hook;
   std::atomic<int> pending{0};
 };
 
-/// One more end.
+/// Reports one end to the hook.
 inline void report(Completions& completions, c10d::OpType type, std::uint64_t sequence,
                    std::chrono::steady_clock::time_point created, std::chrono::steady_clock::time_point ended) {
   try {
@@ -43,8 +43,8 @@ inline void report(Completions& completions, c10d::OpType type, std::uint64_t se
   if (completions.pending.fetch_sub(1) == 1) completions.pending.notify_all();
 }
 
-/// The last reference to a tensor may need the interpreter's lock. The owner of progress must never wait for it, so he
-/// hands the buffers to a completion thread.
+/// Dropping the last reference to a tensor may need the interpreter's lock. The owner of progress must never wait for
+/// it, so it leaves the buffers to a completion thread.
 inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& process) {
   return {new Buffers(), [process](Buffers* buffers) {
             if (process->engine().mine()) return process->engine().completions().later([buffers] { delete buffers; });
@@ -52,7 +52,7 @@ inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& p
           }};
 }
 
-/// A number for a Work that no other one of this process has.
+/// A number for a Work, unique in this process.
 inline std::uint64_t next_key() {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -62,7 +62,7 @@ inline std::uint64_t next_key() {
 inline std::string profiled(const Hooks& hooks, const char* name) { return hooks.title + ":" + name; }
 
 /// One or several operations of the runtime (a coalesced call has several) seen as one. It is done when all are done
-/// and the outputs that were staged are filled; whoever asks first fills them.
+/// and the staged outputs are filled; the first thread to ask fills them.
 class SyntonyWork : public c10d::Work {
  public:
   SyntonyWork(std::shared_ptr<Process> process, std::shared_ptr<const Hooks> hooks, int rank, c10d::OpType type,
@@ -73,7 +73,7 @@ class SyntonyWork : public c10d::Work {
         hooks_(std::move(hooks)),
         buffers_(shared_buffers(process_)) {}
 
-  // While it is made:
+  // While it is being set up:
 
   [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
   void add(std::shared_ptr<syntony::Work> part) { parts_.add(std::move(part)); }
@@ -82,8 +82,8 @@ class SyntonyWork : public c10d::Work {
     outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
     members_.push_back(member);
   }
-  /// Everything is under way. `outputs` is the operation's result. The end is noticed at once when `timed`, when
-  /// `completions` want to hear of it or hooks do, and else when somebody asks.
+  /// Everything has been started. `outputs` is the operation's result. The end is noticed immediately if `timed`, or if
+  /// `completions` or hooks want to be told, and otherwise when somebody asks.
   void launched(const Tensors& outputs, bool timed, std::shared_ptr<Completions> completions, bool hooked) {
     outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
     if (!recordFunctionEndCallback_ && !timed && !completions && !hooked) return;
@@ -106,7 +106,7 @@ class SyntonyWork : public c10d::Work {
   std::exception_ptr exception() const override { return parts_.done() ? torch_error(parts_.error()) : nullptr; }
   int sourceRank() const override { return parts_.front() == nullptr ? -1 : parts_.front()->source(); }
   Tensors result() override { return outputs_; }
-  /// Drives the runtime until done. A `timeout` that passes first throws and leaves the operation going on.
+  /// Drives the runtime until done. If `timeout` passes first, it throws, and the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     const auto limit = timeout > kNoTimeout ? std::optional(timeout) : std::nullopt;
     const bool done = in_torch_terms([&] { return hooks_->watch([&] { return parts_.wait(limit); }); });
@@ -116,8 +116,8 @@ class SyntonyWork : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(); }
-  /// A future of the list of output tensors, completed on a completion thread, in whose callbacks one may wait for
-  /// others.
+  /// A future of the list of output tensors, completed on a completion thread; its callbacks may wait for other
+  /// futures.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const std::scoped_lock lock(mutex_);
     if (future_) return future_;
@@ -134,7 +134,7 @@ class SyntonyWork : public c10d::Work {
     });
     return future_;
   }
-  /// Milliseconds from the call to the end.
+  /// Milliseconds from the call to completion.
   float getDuration() const override {
     const Clock::time_point ended = ended_;
     TORCH_CHECK(ended != Clock::time_point(), "syntony rank ", rank_, ": ", c10d::opTypeToString(opType_),
@@ -144,7 +144,7 @@ class SyntonyWork : public c10d::Work {
   uint64_t getSequencenumber() const override {
     return parts_.front() == nullptr ? 0 : parts_.front()->descriptor().sequence;
   }
-  /// Overrides from torch 2.15 on: the number by which hooks know this Work, never given out again.
+  /// Overrides since torch 2.15: the number by which hooks know this Work, never reused.
   uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
@@ -163,7 +163,7 @@ class SyntonyWork : public c10d::Work {
     settled_ = true;
   }
 
-  std::shared_ptr<Process> process_;  // first: outlives all that runs on its progress engine
+  std::shared_ptr<Process> process_;  // first: outlives everything that runs on its progress engine
   std::shared_ptr<const Hooks> hooks_;
   std::shared_ptr<Buffers> buffers_;
   Works parts_;

@@ -1,4 +1,4 @@
-// What all calls of SyntonyBackend have in common: from tensors to a Call, and from the Work in flight to torch's.
+// What all calls of SyntonyBackend share: turning tensors into a Call, and the Work in flight into torch's.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ using Outputs = std::vector<OutputPart>;
   return std::ranges::all_of(list, [&](const at::Tensor& tensor) { return tensor.numel() == list[0].numel(); });
 }
 
-/// One call of torch's, which may be several of ours. Its methods throw c10::Error, naming rank and operation, when an
-/// argument is wrong.
+/// One call from torch, which may be several of ours. Its methods throw c10::Error, naming rank and operation, for
+/// wrong arguments.
 class TensorCall {
  public:
   TensorCall(SyntonyBackend& backend, OpType type, const char* name, const Tensors& inputs,
@@ -35,21 +35,21 @@ class TensorCall {
       return;
     }
     options_.async = !waits_ || backend.watched();
-    if (!options_.async && !at::hasCallbacks() && !backend.hooked()) return;  // nobody will ask for a Work
+    if (!options_.async && !at::hasCallbacks() && !backend.hooked()) return;  // nobody will request a Work
     work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.hooks(), backend.getRank(), type, name, inputs);
     options_.keep_alive = work_->buffers();
   }
-  template <typename Options>  // c10d's options all have these two, and no base
+  template <typename Options>  // c10d's options all have these two fields, but no common base
   TensorCall(SyntonyBackend& backend, OpType type, const char* name, const Tensors& inputs, const Options& options)
       : TensorCall(backend, type, name, inputs, options.timeout, options.asyncOp) {}
 
-  // Arguments. The texts are those that torch's own tests look for.
+  // Arguments. The messages are those that torch's own tests expect.
 
   template <typename... Words>
   void require(bool condition, const Words&... what) const {
     TORCH_CHECK(condition, "syntony rank ", backend_.getRank(), ": ", name_, ": ", what...);
   }
-  /// As c10d's own checks want it.
+  /// In the form that c10d's own checks expect.
   [[nodiscard]] std::function<void(const std::string&)> failing() const {
     return [this](const std::string& what) { require(false, what); };
   }
@@ -61,14 +61,14 @@ class TensorCall {
     const at::Device here = on_device_ ? on_device_->device() : at::Device(at::kCPU);
     require(device == here, "got tensors on ", here, " and ", device, "; all tensors of a call are on one device");
   }
-  /// The only tensor of `tensors`, dense. `role` stands in the message: "input ".
+  /// The only tensor of `tensors`, dense. `role` appears in the message: "input ".
   const at::Tensor& single(const Tensors& tensors, const char* role = "") const {
     require(!tensors.empty(), "requires non-empty ", role, "tensor list");
     require(tensors.size() == 1, "requires a single-element ", role, "tensor list");
     check_dense(tensors[0]);
     return tensors[0];
   }
-  /// One dense tensor per rank, of `like`'s type; of its size too if `even`, else only this rank's own.
+  /// One dense tensor per rank, of `like`'s type; also of its size if `even`, otherwise only this rank's own.
   void check_list(const Tensors& tensors, const at::Tensor& like, bool even) const {
     require(tensors.size() == ranks(), "Incorrect list size ", tensors.size(), ". List size should be ", ranks(),
             ", same as size of the process group.");
@@ -89,7 +89,7 @@ class TensorCall {
     check_list(lists[0], like, even);
     return lists[0];
   }
-  /// `whole` is as large as one `part` per rank; `what` says so.
+  /// Checks that `whole` holds one `part` per rank; `what` is the error message.
   void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* what) const {
     check_dense(part);
     check_dense(whole);
@@ -108,7 +108,7 @@ class TensorCall {
   }
   [[nodiscard]] bool is_here(std::uint32_t rank) const { return rank == backend_.self(); }
 
-  // Memory: a part per rank, in the tensors of a list or one after the other in one tensor, or one part for all.
+  // Memory: one part per rank, in the tensors of a list or consecutive in one tensor, or one part for all.
 
   [[nodiscard]] Buffers& buffers() const {
     if (device_work_) return *device_work_->buffers();
@@ -136,7 +136,7 @@ class TensorCall {
   [[nodiscard]] Outputs outputs(const at::Tensor& whole, const Counts& counts) const {
     return consecutive(buffers().output(whole), counts, whole.element_size());
   }
-  /// `whole` cut evenly, or by rows of its first dimension.
+  /// Splits `whole` evenly, or by rows of its first dimension.
   [[nodiscard]] Counts parts(const at::Tensor& whole, const Rows& rows = {}) const {
     if (rows.empty()) return Counts(ranks(), elements_of(whole) / ranks());
     const std::size_t row = whole.size(0) == 0 ? 0 : elements_of(whole) / static_cast<std::size_t>(whole.size(0));
@@ -144,7 +144,7 @@ class TensorCall {
     for (const std::int64_t count : rows) counts.push_back(static_cast<std::size_t>(count) * row);
     return counts;
   }
-  /// Parts of other ranks' memory, each as large as `like`.
+  /// Parts in other ranks' memory, each as large as `like`.
   template <typename PartOf>
   [[nodiscard]] std::vector<PartOf> elsewhere(const at::Tensor& like) const {
     return std::vector<PartOf>(ranks(), {nullptr, elements_of(like)});
@@ -152,7 +152,7 @@ class TensorCall {
 
   // Running.
 
-  /// A collective that only moves data, of `like`'s type: of types that we do not know, bytes.
+  /// A collective that only moves data, of `like`'s type, or bytes if we do not know that type.
   void move(Collective collective, const at::Tensor& like, std::uint32_t root, std::span<const InputPart> inputs,
             std::span<const OutputPart> outputs, bool even = true) {
     const std::optional<DType> dtype = dtype_of(like.scalar_type());
@@ -190,7 +190,7 @@ class TensorCall {
          .even = even,
          .scaling = scaling});
   }
-  /// A sum of one block, where its inputs lie.
+  /// A sum of one block, in place.
   void reduce_in_place(Collective collective, const at::Tensor& tensor, const c10d::ReduceOp& op, std::uint32_t root) {
     const OutputPart memory = buffers().in_place(tensor);
     const InputPart input{memory.memory, memory.elements};
@@ -223,7 +223,8 @@ class TensorCall {
     }
     return finish(tensors);
   }
-  /// After what the current stream of a device holds, if one is named. Torch's dispatcher hands on its number only.
+  /// Starts after what the current stream of a device holds, if one is named. Torch's dispatcher passes on only its
+  /// number.
   WorkPtr barrier(const BarrierOptions& options) {
     std::optional<at::Device> device = options.device;
     const std::optional<at::DeviceType> accelerator = at::accelerator::getAccelerator();
@@ -238,8 +239,8 @@ class TensorCall {
     }
     return finish({});
   }
-  /// `outputs` is the result that futures carry. Null when the call was not to be async and there are no hooks: torch
-  /// then asks no more.
+  /// `outputs` is the result that futures carry. Returns null if the call was not async and there are no hooks, because
+  /// torch then asks for nothing more.
   WorkPtr finish(const Tensors& outputs) {
     if (device_work_) return handed_out(device_work_, outputs);
     if (!work_) own_.copy_back();
@@ -282,7 +283,7 @@ class TensorCall {
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(backend_.getSize()); }
   [[nodiscard]] std::optional<double> factor_of(const c10d::ReduceOp& op) const {
     if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return std::nullopt;
-    // The name of torch 2.11; 2.13 has dropped the prefix but knows both.
+    // The name in torch 2.11; 2.13 has dropped the prefix but accepts both.
     const auto* const supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     require(supplement != nullptr, "PREMUL_SUM comes without its factor; make it with _make_nccl_premul_sum");
     return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
@@ -293,9 +294,9 @@ class TensorCall {
   bool coalescing_;
   bool waits_;
   CallOptions options_;
-  c10::intrusive_ptr<SyntonyWork> work_;  // null where nobody could ask for it: then the buffers are our own
+  c10::intrusive_ptr<SyntonyWork> work_;  // null if nobody can ask for it; the buffers are then our own
   mutable Buffers own_;
-  OnDevice* on_device_ = nullptr;  // the tensors are not on the CPU; then work_ is null, and this is the Work:
+  OnDevice* on_device_ = nullptr;  // set if the tensors are not on the CPU; then work_ is null, and this is the Work:
   c10::intrusive_ptr<DeviceWork> device_work_;
 };
 

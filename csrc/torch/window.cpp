@@ -10,7 +10,7 @@
 namespace syntony::glue {
 namespace {
 
-/// Of a wait_signal.
+/// The Work of a wait_signal.
 class SignalWork final : public c10d::Work {
  public:
   SignalWork(std::shared_ptr<syntony::Window> window, int rank, std::uint32_t peer, std::chrono::milliseconds timeout)
@@ -66,7 +66,7 @@ void TorchWindow::tensor_register(const at::Tensor& tensor, bool owning) {
 
 void TorchWindow::tensor_deregister() {
   (void)window();
-  in_torch_terms([&] { return group_->barrier(); });  // nobody puts into it any more
+  in_torch_terms([&] { return group_->barrier(); });  // nobody puts into it afterwards
   window_.reset();
   tensor_ = at::Tensor();
 }

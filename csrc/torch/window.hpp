@@ -16,18 +16,18 @@ class TorchWindow final : public c10d::Window {
  public:
   TorchWindow(std::shared_ptr<Communicator> group, int rank) : group_(std::move(group)), rank_(rank) {}
 
-  /// Collective. The tensor is contiguous, in memory of allocate_tensor() or syntony.empty(), and of one type on all
-  /// ranks; it may be larger on some than on others.
+  /// Collective. The tensor must be contiguous, in memory from allocate_tensor() or syntony.empty(), and of the same
+  /// type on all ranks; its size may differ between ranks.
   void tensor_register(const at::Tensor& tensor, bool owning) override;
   void tensor_deregister() override;
 
-  /// Over when it returns, whatever `async` says.
+  /// Has completed when it returns, whatever `async` says.
   WorkPtr put(const at::Tensor& tensor, std::int64_t rank, std::int64_t offset, bool async,
               const c10d::PutOptions& options) override;
   WorkPtr signal(std::int64_t rank, bool async, const c10d::SignalOptions& options) override;
-  /// Takes one signal: the first call of a peer's the first one, whoever waits first.
+  /// Consumes one signal: a peer's signals go to calls in the order of the calls, whichever waits first.
   WorkPtr wait_signal(std::int64_t rank, bool async, const c10d::WaitSignalOptions& options) override;
-  /// The peer's own memory: of this rank's shape where it has as many elements, else flat.
+  /// The peer's own memory: with this rank's shape if it has as many elements, else flat.
   at::Tensor map_remote_tensor(std::int64_t rank) override;
   c10d::WindowAttr get_attr(std::int64_t rank) override;
 
@@ -38,7 +38,7 @@ class TorchWindow final : public c10d::Window {
   std::shared_ptr<Communicator> group_;
   int rank_;
   std::shared_ptr<syntony::Window> window_;  // null without a tensor
-  at::Tensor tensor_;                        // a view where the window does not own it
+  at::Tensor tensor_;                        // a view if the window does not own it
 };
 
 }  // namespace syntony::glue

@@ -1,4 +1,4 @@
-// What the core knows of the eight collectives.
+// The core's table of the eight collectives, for Python.
 #include "core/program/collective.hpp"
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// syntony._core: the runtime as Python sees it. Every part binds itself.
+// syntony._core: the runtime as seen from Python. Every part binds itself.
 #include <nanobind/nanobind.h>
 
 void bind_kernels(nanobind::module_& m);

@@ -1,4 +1,4 @@
-// What goes wrong between ranks, as Python's exceptions.
+// Errors between ranks as Python exceptions.
 #include "core/error.hpp"
 
 #include <nanobind/nanobind.h>

@@ -40,7 +40,7 @@ std::size_t count_of(DType dtype, std::size_t bytes) {
   return bytes / size_of(dtype);
 }
 
-/// The kernels take a source that *is* the destination or lies apart from it, and as many bytes in both.
+/// The kernels need a source that *is* the destination or does not overlap it, and equally many bytes in both.
 const std::byte* checked_source(const Bytes& dst, const ConstBytes& src) {
   if (src.size() != dst.size()) {
     throw std::invalid_argument("a source has " + std::to_string(src.size()) + " bytes, the destination " +

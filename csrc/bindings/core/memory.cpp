@@ -21,7 +21,7 @@ using namespace nb::literals;
 namespace syntony {
 namespace {
 
-/// Formats of buffers (module struct's, and NumPy's Z for complex) that stand for our element types.
+/// Buffer formats (of module struct, plus NumPy's Z for complex) that correspond to our element types.
 constexpr std::array<std::pair<std::string_view, DType>, 18> kFormats{{
     {"?", DType::boolean},
     {"b", DType::int8},
@@ -61,10 +61,10 @@ std::optional<DType> dtype_of_letter(char letter) {
   return at < kByLetter.size() ? kByLetter[at] : std::nullopt;
 }
 
-/// NumPy's arrays, read where they lie: asked through the buffer protocol, each writes down its format and shape first,
-/// which takes a tenth of a small call. Nothing for other objects, subclasses among them.
+/// NumPy arrays, read from their structs: through the buffer protocol each would first write down its format and shape,
+/// which takes a tenth of a small call. Nothing for other objects, including subclasses.
 std::optional<Memory> memory_of_numpy_array(PyObject* object) {
-  // The heads of PyArrayObject_fields and PyArray_Descr (numpy/ndarraytypes.h), which NumPy 1 and 2 have in common.
+  // The first fields of PyArrayObject_fields and PyArray_Descr (numpy/ndarraytypes.h), common to NumPy 1 and 2.
   struct Array {
     PyObject head;
     std::byte* data;
@@ -81,7 +81,7 @@ std::optional<Memory> memory_of_numpy_array(PyObject* object) {
     char kind, letter, byte_order;
   };
   constexpr int kContiguous = 0x0001, kWritable = 0x0400;
-  static PyObject* type = nullptr;  // kept for ever, once NumPy is there; the interpreter's lock guards it
+  static PyObject* type = nullptr;  // kept forever once NumPy is loaded; guarded by the interpreter's lock
   if (type == nullptr) {
     const nb::object numpy = nb::steal(PyImport_GetModule(nb::str("numpy").ptr()));
     if (numpy.is_valid()) type = nb::getattr(numpy, "ndarray").release().ptr();
@@ -117,7 +117,7 @@ std::optional<Memory> memory_of(nb::handle array) {
 
 namespace {
 
-/// Address, elements, element type, writable; None for what is not contiguous or not one of our types.
+/// Address, elements, element type, writable; None if not contiguous or not one of our types.
 nb::object contiguous(nb::handle array) {
   const std::optional<Memory> memory = memory_of(array);
   if (!memory) return nb::none();

@@ -1,4 +1,4 @@
-// Where an array of Python's lies, for calls that cannot wait for Python to find out.
+// Where a Python array is in memory, for calls too fast for Python to find out.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@ struct Memory {
   bool writable;
 };
 
-/// Of what has the buffer protocol; nothing unless it is contiguous and its elements are ours.
+/// For objects with the buffer protocol; nothing unless contiguous and with elements of our types.
 [[nodiscard]] std::optional<Memory> memory_of(nanobind::handle array);
 
 }  // namespace syntony

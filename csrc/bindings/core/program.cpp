@@ -1,4 +1,4 @@
-// Python face of Program, ProgramBuilder and the builders. A Program's tables are one memory, seen from both sides.
+// Python bindings of Program, ProgramBuilder and the builders. A Program's tables are one memory, seen from both sides.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/operators.h>
@@ -35,14 +35,14 @@ namespace {
 
 // ---- tables: memory of the core, which Python sees as NumPy arrays -------------------------------------------------
 
-constexpr std::size_t kInstructionColumns = 14;  // what is behind them in a row, the core finds itself
+constexpr std::size_t kInstructionColumns = 14;  // the remaining fields of a row are filled in by the core
 constexpr std::array<const char*, kInstructionColumns> kInstructionFields{
     "agent", "lane",      "opcode",    "dst_space", "dst_index",     "src_space",        "src_index",
     "count", "recv_peer", "send_peer", "channel",   "operand_count", "dependency_count", "skew"};
 
 using Words = nb::ndarray<nb::numpy, const std::int32_t>;
 
-/// `columns` numbers of each row from the given one on, as an array that keeps `self` alive.
+/// `columns` numbers of each row, starting at the given one, as an array that keeps `self` alive.
 template <typename Row>
 Words view(nb::handle self, const std::vector<Row>& rows, std::size_t columns) {
   static_assert(std::is_trivially_copyable_v<Row> && sizeof(Row) % sizeof(std::int32_t) == 0);
@@ -53,7 +53,7 @@ Words numbers(nb::handle self, std::span<const std::uint32_t> column) {
   return Words(column.data(), {column.size()}, self, {1});
 }
 
-/// A new array of its own.
+/// A new array that owns its data.
 nb::object array_of(std::vector<std::int32_t> column) {
   auto owned = std::make_unique<std::vector<std::int32_t>>(std::move(column));
   const std::int32_t* const data = owned->data();
@@ -63,7 +63,7 @@ nb::object array_of(std::vector<std::int32_t> column) {
   return Words(data, {size}, owner).cast();
 }
 
-/// Rows of a table from a list of rows, or from an array of any kind of integers; ProgramError where it is neither.
+/// Rows of a table from a list of rows or from an array of any integer type; throws ProgramError otherwise.
 template <typename Row>
 class Table {
  public:
@@ -189,7 +189,7 @@ Words field(nb::handle self, std::string_view name) {
                {sizeof(Instruction) / sizeof(std::int32_t)});
 }
 
-/// ProgramError is the user's mistake: the exception that people get is the one that the command line knows.
+/// ProgramError is the user's mistake: raises the exception type that the command line knows.
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);

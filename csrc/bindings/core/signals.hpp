@@ -1,5 +1,5 @@
-// Ctrl-C while a thread waits in the runtime: Python's handlers run in its main thread, between two lines of Python,
-// and a wait of the runtime is one line. So a wait looks for signals by itself (ProgressEngine::set_interrupt).
+// Ctrl-C while a thread waits in the runtime: Python runs handlers in its main thread, between two bytecodes, and a
+// wait in the runtime is a single call. So a wait checks for signals itself (ProgressEngine::set_interrupt).
 #pragma once
 
 #include <Python.h>
@@ -9,14 +9,14 @@
 
 namespace syntony {
 
-/// A handler has raised; what it raised is the thread's Python error, for the front door to hand on.
+/// A handler has raised; its exception is the thread's Python error, for the front end to pass on.
 class Interrupted : public std::exception {
  public:
   [[nodiscard]] const char* what() const noexcept override { return "a signal's handler raised"; }
 };
 
-/// Runs the handlers of signals that came meanwhile. Call without the interpreter's lock, and from any thread: only
-/// Python's main thread has handlers to run. Throws Interrupted.
+/// Runs the handlers of pending signals. Call without the interpreter's lock, and from any thread: only Python's main
+/// thread has handlers to run. Throws Interrupted.
 inline void run_signal_handlers() {
   if (::gettid() != ::getpid() || Py_IsInitialized() == 0) return;
   const PyGILState_STATE lock = PyGILState_Ensure();

@@ -1,7 +1,7 @@
-// A copy with non-temporal stores: what memory can do, for benchmarks to measure the runtime by.
+// A copy with non-temporal stores: the memory's limit, against which benchmarks measure the runtime.
 //
-// An ordinary store reads its cache line before it writes it; a non-temporal one does not, so a copy of n bytes moves
-// 2n. The widest stores that the machine has are chosen when it runs.
+// An ordinary store reads its cache line before writing it; a non-temporal one does not, so a copy of n bytes moves 2n.
+// The widest stores of the machine are chosen at run time.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

@@ -1,5 +1,6 @@
-// The aggregator and its clients for Python. Buffers come as addresses (collectives/aggregation.py knows what an array
-// is); every call that may block gives up the interpreter's lock, and asks several times per second for signals.
+// The aggregator and its clients for Python. Buffers are passed as addresses (collectives/aggregation.py knows what
+// arrays are); every call that may block releases the interpreter's lock and checks for signals several times per
+// second.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -135,7 +136,7 @@ class PythonAggregationClient {
   [[nodiscard]] std::size_t under_way() const { return value_->under_way(); }
 
  private:
-  std::mutex mutex_;  // operations of several threads follow one another
+  std::mutex mutex_;  // operations of several threads run one after another
   std::unique_ptr<AggregationClient> value_;
 };
 

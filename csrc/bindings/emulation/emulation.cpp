@@ -1,4 +1,4 @@
-// syntony._emulation: hardware in software, as Python sees it.
+// syntony._emulation: hardware emulated in software, as seen from Python.
 #include <nanobind/nanobind.h>
 
 void bind_aggregation(nanobind::module_& m);
@@ -6,7 +6,7 @@ void bind_delay(nanobind::module_& m);
 
 NB_MODULE(_emulation, m) {
   m.doc() = "A switch that adds and its clients, and the delays of emulated wires.";
-  nanobind::module_::import_("syntony._core");  // errors of the runtime become Python's there
+  nanobind::module_::import_("syntony._core");  // translates the runtime's errors to Python's
   bind_aggregation(m);
   bind_delay(m);
 }

@@ -1,4 +1,4 @@
-// Graph algorithms for Python: arcs come as NumPy columns (tails, heads, and a number each), answers leave as arrays.
+// Graph algorithms for Python: arcs as NumPy columns in (tails, heads, and a number each), results as arrays out.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 

@@ -1,4 +1,4 @@
-// Local searches for Python: trees mended after a loss, paths that share links, trees that negotiate for them.
+// Local searches for Python: trees repaired after a loss, paths that share links, trees that negotiate for them.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// syntony._solve: what only the synthesizer and the simulators call, as Python sees it.
+// syntony._solve: what only the synthesizer and the simulators call, as seen from Python.
 #include <nanobind/nanobind.h>
 
 void bind_graph(nanobind::module_& m);

@@ -1,4 +1,4 @@
-// The handle that torch gives out for an operation on a device's tensors.
+// The handle that torch returns for an operation on device tensors.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace syntony::glue {
 
-/// One or several operations seen as one. wait() makes the *current stream* wait; the host is held only until the
+/// One or several operations seen as one. wait() makes the *current stream* wait; the host is blocked only until the
 /// device's streams know of the operation's end (stream_future.hpp).
 class DeviceWork : public c10d::Work {
  public:
@@ -25,7 +25,7 @@ class DeviceWork : public c10d::Work {
         buffers_(shared_buffers(process_)),
         device_(device) {}
 
-  // While it is made:
+  // While it is being set up:
 
   [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
   [[nodiscard]] const c10::Device& device() const { return device_; }
@@ -34,11 +34,11 @@ class DeviceWork : public c10d::Work {
     parts_.insert(parts_.end(), member->parts_.begin(), member->parts_.end());
     outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
   }
-  /// Everything is under way. `outputs` is the operation's result. Whoever wants to hear of its end hears when the
-  /// device's streams know of it, which is as far as the host follows.
+  /// Everything has been started. `outputs` is the operation's result. Completion is reported once the device's streams
+  /// know of it, which is as far as the host follows.
   void launched(const Tensors& outputs, bool /*timed*/, std::shared_ptr<Completions> completions, bool hooked) {
     outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
-    buffers_.reset();  // who moves them has them
+    buffers_.reset();  // the thread that moves them holds them
     if (!recordFunctionEndCallback_ && !completions && !hooked) return;
     if (completions) completions->pending.fetch_add(1);
     when_queued([self = this_one(), completions = std::move(completions), hooked] {
@@ -74,7 +74,7 @@ class DeviceWork : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(); }
-  /// As any future of torch's that has a device: whoever waits for it, his stream waits.
+  /// As for any torch future with a device: the stream of the thread that waits for it waits.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const std::scoped_lock lock(mutex_);
     if (future_) return future_;
@@ -87,13 +87,13 @@ class DeviceWork : public c10d::Work {
         return future->setError(error);
       }
       const c10::Stream stream = side_stream(self->device_);
-      const c10::StreamGuard guard(stream);  // of whose state the future takes note
+      const c10::StreamGuard guard(stream);  // whose state the future records
       for (const auto& part : self->parts_) part->precede(stream);
       future->markCompleted(c10::IValue(self->outputs_));
     });
     return future_;
   }
-  /// As SyntonyWork's.
+  /// As in SyntonyWork.
   uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
@@ -102,7 +102,7 @@ class DeviceWork : public c10d::Work {
   c10::intrusive_ptr<DeviceWork> this_one() {
     return c10::intrusive_ptr<DeviceWork>::unsafe_reclaim_from_nonowning(this);
   }
-  /// On a completion thread, which may wait for the interpreter.
+  /// Runs on a completion thread, which may wait for the interpreter.
   void when_queued(std::function<void()> callback) {
     const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size() + 1);
     const auto one_less = [left, process = process_, callback = std::move(callback)] {

@@ -20,7 +20,7 @@ struct ExecutorCalls::Group {
 
 namespace {
 
-/// Calls Python, from any thread. A ValueError is the caller's fault, everything else is between ranks.
+/// Calls Python, from any thread. A ValueError is the caller's mistake; any other error is a failure between ranks.
 template <typename Action>
 auto in_python(const Action& action) {
   const py::gil_scoped_acquire locked;
@@ -66,7 +66,7 @@ ExecutorCalls::ExecutorCalls(std::unique_ptr<Group> group, const c10::Device& de
 
 ExecutorCalls::~ExecutorCalls() {
   if (Py_IsInitialized() == 0) {
-    (void)group_->python.release();  // nobody is left to take it
+    (void)group_->python.release();  // no interpreter is left to release it
     return;
   }
   const py::gil_scoped_acquire locked;
@@ -74,7 +74,7 @@ ExecutorCalls::~ExecutorCalls() {
 }
 
 bool ExecutorCalls::takes(const Call& call) {
-  // Plans are kept, one for every size: sizes that each rank only knows of itself are ever new ones.
+  // Plans are cached, one per size; sizes known to only one rank would always be new.
   if (call.scaling.factor || call.own_sizes_only()) return false;
   return in_python(
       [&] { return python_calls().attr("takes")(group_->python, described(call), call.scaling.average).cast<bool>(); });

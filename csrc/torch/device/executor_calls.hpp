@@ -1,5 +1,5 @@
-// Collectives by the CUDA executor's kernels, which Python knows (collectives/cuda/torch_calls.py): a side stream of
-// the group's own waits for the caller's, runs the kernel, and leaves an event.
+// Collectives by the CUDA executor's kernels, which are driven from Python (collectives/cuda/torch_calls.py): a side
+// stream of the group waits for the caller's, runs the kernel, and records an event.
 #pragma once
 
 #include <memory>
@@ -11,22 +11,22 @@
 
 namespace syntony::glue {
 
-/// Of one group and device. Thread-safe: the interpreter's lock is its own, so nobody may call it who holds something
-/// that a holder of that lock could wait for.
+/// For one group and device. Thread-safe. It takes the interpreter's lock, so callers must not hold anything that a
+/// holder of that lock could wait for.
 class ExecutorCalls {
  public:
-  /// Null, at all ranks, where a rank has no part in it: another device, several hosts, no executor. Collective.
+  /// Null on all ranks if one of them cannot take part: another device, several hosts, no executor. Collective.
   static std::shared_ptr<ExecutorCalls> form(const std::shared_ptr<Communicator>& group, const c10::Device& device);
   ~ExecutorCalls();
   ExecutorCalls(const ExecutorCalls&) = delete;
   ExecutorCalls& operator=(const ExecutorCalls&) = delete;
 
-  /// Whether the kernels do it; all ranks say the same.
+  /// True if the kernels can run it; the same on all ranks.
   [[nodiscard]] bool takes(const Call& call);
-  /// `self` is this one: who asks for the future hears of a lost rank.
+  /// `self` is this object: a caller that queries the future learns of a lost rank.
   std::shared_ptr<StreamFuture> run(const std::shared_ptr<ExecutorCalls>& self, const Call& call,
                                     const c10::Event& ready, Buffers& buffers);
-  /// Throws what has gone wrong so far.
+  /// Rethrows any failure so far.
   void check();
   /// Ends the kernels of all ranks.
   void abort(const std::string& why);
@@ -34,7 +34,7 @@ class ExecutorCalls {
   void close();
 
  private:
-  struct Group;  // Python's
+  struct Group;  // the Python object
   ExecutorCalls(std::unique_ptr<Group> group, const c10::Device& device, std::uint32_t ranks);
 
   std::unique_ptr<Group> group_;

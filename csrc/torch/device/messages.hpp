@@ -1,5 +1,5 @@
-// Tagged messages from and to a device's memory, by way of the host's. They go whole, each in pinned memory of its own,
-// and none waits for another: a receive is posted at once, a send as soon as its bytes are in the host's memory.
+// Tagged messages from and to device memory, by way of host memory. Each is sent as a whole through pinned memory of
+// its own, and none waits for another: a receive is posted immediately, a send once its bytes are in host memory.
 #pragma once
 
 #include <condition_variable>
@@ -14,8 +14,8 @@
 
 namespace syntony::glue {
 
-/// Of one group and device. Thread-safe. They match only each other, not messages of the CPU's tensors, whose order in
-/// between depends on when the device is ready.
+/// For one group and device. Thread-safe. They match only each other, not messages of CPU tensors, because their order
+/// relative to those depends on when the device is ready.
 class Messages {
  public:
   Messages(std::shared_ptr<Communicator> group, const c10::Device& device);
@@ -30,7 +30,7 @@ class Messages {
                                         c10::Event ready, CallOptions options, std::shared_ptr<Buffers> buffers);
 
  private:
-  static constexpr std::uint64_t kOfDevices = std::uint64_t{1} << 63;  // a bit that no tag of torch's has
+  static constexpr std::uint64_t kOfDevices = std::uint64_t{1} << 63;  // a bit that torch's tags never have
 
   void record(const Buffers& buffers, const c10::Stream& stream) const;
   void live();
@@ -42,7 +42,7 @@ class Messages {
   std::condition_variable came_;
   std::deque<std::function<void()>> sends_;  // each waits for its bytes, so in order
   bool stop_ = false;
-  std::thread thread_;  // last: uses all of it
+  std::thread thread_;  // last: uses everything above
 };
 
 }  // namespace syntony::glue

@@ -1,10 +1,10 @@
-// One group's calls on tensors of one device, and the road each takes:
+// One group's calls on tensors of one device, and the path each takes:
 //
 //     kernels   the CUDA executor takes the call, and all ranks are on one host      executor_calls.hpp
 //     staged    everything else: through pinned memory and the transports            staging.hpp, messages.hpp
 //
-// Which it is follows from what all ranks know. Each road has a group of its own, split off at its first call: the
-// order of these calls has nothing to do with that of the CPU's.
+// The path follows from what all ranks know. Each path has a group of its own, split off at its first call, because the
+// order of these calls is independent of that of calls on the CPU.
 #pragma once
 
 #include <memory>
@@ -19,17 +19,17 @@
 
 namespace syntony::glue {
 
-/// Thread-safe, as far as ranks agree on the order of calls. What goes wrong is the StreamFuture's, or c10::Error.
+/// Thread-safe, as far as ranks agree on the order of calls. Errors go to the StreamFuture, or are c10::Error.
 class OnDevice {
  public:
-  /// `name` is the group's, in messages.
+  /// `name` is the group's, for messages.
   OnDevice(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group, const c10::Device& device,
            std::string name)
       : process_(std::move(process)), group_(std::move(group)), device_(device), name_(std::move(name)) {}
 
   [[nodiscard]] const c10::Device& device() const { return device_; }
 
-  /// They start after what the caller's current stream holds now. `buffers` hold the memory.
+  /// The call starts after what the caller's current stream holds now. `buffers` hold the memory.
   std::shared_ptr<StreamFuture> run(Call call, const std::shared_ptr<Buffers>& buffers);
   std::shared_ptr<StreamFuture> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
                                      std::uint64_t tag, const CallOptions& options,
@@ -40,11 +40,11 @@ class OnDevice {
 
   void abort(const std::string& why);
   void shutdown();
-  /// What ended a road's group, or null.
+  /// What ended the group of a path, or null.
   [[nodiscard]] std::exception_ptr error();
 
  private:
-  /// The caller's current stream, which runs and is not recorded.
+  /// An event on the caller's current stream, which must not be capturing.
   [[nodiscard]] c10::Event ready_to_stage() const;
   /// As the group would run it on the CPU.
   [[nodiscard]] CallOptions as_here(CallOptions options) const;
@@ -55,10 +55,10 @@ class OnDevice {
   std::shared_ptr<Communicator> group_;
   c10::Device device_;
   std::string name_;
-  std::mutex mutex_;  // guards the rest, while they are made too, which is collective
+  std::mutex mutex_;  // guards the rest, even while they are created, which is collective
   bool asked_ = false;
-  std::shared_ptr<ExecutorCalls> kernels_;  // null where there are none
-  std::unique_ptr<Staging> staging_;        // made when needed, like the next
+  std::shared_ptr<ExecutorCalls> kernels_;  // null if there are none
+  std::unique_ptr<Staging> staging_;        // created when needed, like the next
   std::unique_ptr<Messages> messages_;
 };
 

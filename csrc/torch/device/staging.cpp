@@ -13,21 +13,21 @@ namespace {
 constexpr std::size_t kLine = 64;
 }
 
-/// Bytes of the device that have a place in a slot.
+/// Bytes on the device and their place in a slot.
 struct Staging::Span {
   const std::byte* memory = nullptr;
   std::size_t offset = 0;
   std::size_t bytes = 0;
 };
 
-/// A call on its way.
+/// A call in flight.
 struct Staging::Order {
   Call call{};
-  bool barrier = false;  // then only the options of the call count
+  bool barrier = false;  // if true, only the options of the call matter
   c10::Event ready;
   std::shared_ptr<Buffers> buffers;
   std::shared_ptr<StreamFuture> future = std::make_shared<StreamFuture>();
-  std::size_t most = 0;  // elements of a block in one piece
+  std::size_t most = 0;  // elements of a block per piece
   std::size_t pieces = 1;
   std::size_t begun = 0;
   std::exception_ptr failure{};
@@ -35,7 +35,7 @@ struct Staging::Order {
 
 struct Staging::Slot {
   at::Tensor memory;
-  c10::Event up;  // of the last piece in it
+  c10::Event up;  // of the last piece that used it
 
   std::byte* at(std::size_t bytes) {
     if (!memory.defined() || memory.nbytes() < bytes) memory = pinned_bytes(bytes);
@@ -49,7 +49,7 @@ struct Staging::Piece {
   Slot* slot = nullptr;
   c10::Event down;               // its inputs are in the slot
   std::vector<Block> blocks{};   // in the slot
-  std::vector<Span> outputs{};   // what goes up
+  std::vector<Span> outputs{};   // what is copied up
   std::shared_ptr<Work> work{};  // on the wire
 
   [[nodiscard]] bool last() const { return number + 1 == order->pieces; }
@@ -95,7 +95,7 @@ std::shared_ptr<StreamFuture> Staging::barrier(CallOptions options, c10::Event r
 
 std::shared_ptr<StreamFuture> Staging::enqueue(std::shared_ptr<Order> order) {
   const c10::impl::VirtualGuardImpl impl(device_.type());
-  order->buffers->each([&](const at::Tensor& tensor) {  // which the caller may drop before we have come to it
+  order->buffers->each([&](const at::Tensor& tensor) {  // the caller may drop them before we get to them
     impl.recordDataPtrOnStream(tensor.storage().data_ptr(), down_);
     impl.recordDataPtrOnStream(tensor.storage().data_ptr(), up_);
   });
@@ -110,7 +110,7 @@ std::shared_ptr<StreamFuture> Staging::enqueue(std::shared_ptr<Order> order) {
 }
 
 void Staging::live() {
-  std::deque<Piece> flying;  // oldest first; the first `started` are on the wire
+  std::deque<Piece> flying;  // oldest first; the first `started` are in flight on the network
   std::size_t started = 0;
   while (true) {
     while (flying.size() < kSlots) {
@@ -119,7 +119,7 @@ void Staging::live() {
       go_down(flying.emplace_back(std::move(*piece)));
     }
     if (flying.empty()) return;
-    // What is down goes on its way; but nobody who has arrived waits for what is still being computed.
+    // Start what has been copied down; but pieces that have arrived never wait for what is still being computed.
     const bool waiting = started < flying.size();
     if (waiting && (started == 0 || flying[started].down.query())) {
       start(flying[started++]);
@@ -168,7 +168,7 @@ void Staging::go_down(Piece& piece) {
       if (block.output != nullptr) {
         const Span span = in_place ? inputs.back() : place(block.output + begin * element, elements * element);
         output = span.offset;
-        if (!in_place || reduces(call.collective)) piece.outputs.push_back(span);  // else it is there already
+        if (!in_place || reduces(call.collective)) piece.outputs.push_back(span);  // otherwise it is already there
       }
       piece.blocks.push_back({.elements = elements});
     }

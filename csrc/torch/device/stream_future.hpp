@@ -1,9 +1,9 @@
-// How far an operation on a device's tensors has come.
+// How far an operation on device tensors has come.
 //
-//     under way ──▶ queued: its end is an event in a stream of the device      streams wait for it, hosts need not
+//    in flight ──▶ queued: its end is an event in a stream of the device      streams wait for it, hosts need not
 //              ╰──▶ failed
 //
-// A stream can wait for an event only once it has been recorded, so hosts wait until that is so, and no longer.
+// A stream can wait for an event only once it has been recorded, so hosts wait until then, and no longer.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,12 @@ namespace syntony::glue {
 /// Thread-safe.
 class StreamFuture {
  public:
-  /// `check` throws when something has happened to an operation that is queued.
+  /// `check` throws if something has happened to an operation that is queued.
   explicit StreamFuture(std::function<void()> check = nullptr) : check_(std::move(check)) {}
 
-  // For who carries it out, one of them, once:
+  // Called once, by the thread that carries it out:
 
-  /// `source`: of a message, the rank it came from.
+  /// `source`: for a message, the rank it came from.
   void queued(c10::Event end, int source = -1) {
     settle([&] {
       end_.emplace(std::move(end));
@@ -38,9 +38,9 @@ class StreamFuture {
     settle([&] { error_ = std::move(error); });
   }
 
-  // For who wants it:
+  // For users:
 
-  /// Blocks the calling thread until queued (true) or `limit` is over; throws what went wrong.
+  /// Blocks the calling thread until queued (true) or `limit` has passed (false); rethrows a failure.
   bool wait(std::optional<std::chrono::milliseconds> limit) {
     std::unique_lock lock(mutex_);
     const auto is_settled = [&] { return settled(); };
@@ -51,12 +51,12 @@ class StreamFuture {
     if (check_) check_();
     return true;
   }
-  /// What `stream` gets from here on comes after a queued operation.
+  /// What is put into `stream` from here on runs after a queued operation.
   void precede(const c10::Stream& stream) const {
     const std::scoped_lock lock(mutex_);
     if (end_) end_->block(stream);
   }
-  /// Over, on the device too, or failed.
+  /// Completed, also on the device, or failed.
   [[nodiscard]] bool done() const {
     const std::scoped_lock lock(mutex_);
     return error_ || (end_ && end_->query());
@@ -77,8 +77,8 @@ class StreamFuture {
     const std::scoped_lock lock(mutex_);
     return source_;
   }
-  /// Runs `callback` once it is queued or has failed: here and now, or on the thread that carries it out, which must
-  /// not be held up.
+  /// Runs `callback` once it is queued or has failed: immediately, or on the thread that carries it out, which must not
+  /// be held up.
   void on_settled(std::function<void()> callback) {
     {
       const std::scoped_lock lock(mutex_);

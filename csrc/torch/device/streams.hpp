@@ -1,4 +1,4 @@
-// What a device's work is ordered by: torch's streams and events, in the form that all its devices share.
+// What orders a device's work: torch's streams and events, in the form common to all its devices.
 #pragma once
 
 #include <ATen/DeviceAccelerator.h>
@@ -16,24 +16,24 @@ namespace syntony::glue {
   return at::accelerator::isAccelerator(device.type());
 }
 
-/// The calling thread's.
+/// The calling thread's current stream.
 [[nodiscard]] inline c10::Stream current_stream(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// One that nothing else waits for.
+/// A stream that nothing else waits for.
 [[nodiscard]] inline c10::Stream side_stream(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
-/// What the stream holds so far.
+/// An event that marks what the stream holds so far.
 [[nodiscard]] inline c10::Event event_on(const c10::Stream& stream) {
   c10::Event event(stream.device_type());
   event.record(stream);
   return event;
 }
 
-/// Whether the stream is recorded into a graph instead of being run. Torch 2.11 cannot tell of devices in general.
+/// True if the stream is being captured into a graph instead of run. Torch 2.11 cannot tell for devices in general.
 template <typename Guard = c10::impl::VirtualGuardImpl>
 [[nodiscard]] bool is_capturing(const c10::Stream& stream) {
   const Guard guard(stream.device_type());
@@ -41,7 +41,7 @@ template <typename Guard = c10::impl::VirtualGuardImpl>
   return false;
 }
 
-/// Memory of the device as a tensor that does not own it.
+/// Device memory as a tensor that does not own it.
 [[nodiscard]] inline at::Tensor memory_at(const std::byte* memory, std::size_t elements, at::ScalarType type,
                                           const c10::Device& device) {
   return at::for_blob(const_cast<std::byte*>(memory), {static_cast<std::int64_t>(elements)})
@@ -53,7 +53,7 @@ template <typename Guard = c10::impl::VirtualGuardImpl>
   return memory_at(memory, bytes, at::kByte, device);
 }
 
-/// Host memory that the device reads and writes by itself while others compute; torch keeps freed blocks for the next.
+/// Host memory that the device reads and writes asynchronously; torch reuses freed blocks.
 [[nodiscard]] inline at::Tensor pinned_bytes(std::size_t bytes) {
   return at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
 }

@@ -1,5 +1,5 @@
-// The communication queues of a step and the pairwise sum for Python: part of the module syntony._torch, as both take
-// tensors.
+// Python bindings of a step's communication queues and of the pairwise sum: part of the module syntony._torch, because
+// both take tensors.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

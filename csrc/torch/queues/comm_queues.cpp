@@ -18,7 +18,7 @@ std::int64_t now() {
       .count();
 }
 
-/// A thread's stream on the device that its queue's tensors are on, for as long as they are on that.
+/// A thread's stream on the device of its queue's tensors, replaced if they move to another device.
 class OwnStream {
  public:
   void enter(const c10::Device& device) {
@@ -38,9 +38,9 @@ struct CommQueues::State {
   CommOp op;
   CommQueue* queue = nullptr;
   Task task;
-  std::uint64_t asked = 0;  // runs that were made ready, or will be by the op before
+  std::uint64_t asked = 0;  // runs that were made ready, or will be by the preceding op
   std::uint64_t ended = 0;
-  bool ready = false;             // and not launched
+  bool ready = false;             // and not launched yet
   std::optional<c10::Event> end;  // of the last run, on a device
   Record record;
 };
@@ -50,9 +50,9 @@ struct CommQueues::CommQueue {
   std::size_t cursor = 0;
   std::size_t bytes = 0;  // in flight
   std::deque<std::pair<int, WorkPtr>> flying;
-  std::deque<at::Tensor> received;  // of exchange_sum: what came, in the order of launches
+  std::deque<at::Tensor> received;  // of exchange_sum: received parts, in launch order
   std::vector<at::Tensor> spare;
-  std::condition_variable next;    // the next op is ready, or fits
+  std::condition_variable next;    // the next op is ready or fits
   std::condition_variable flight;  // something was launched
   std::thread launching, completing;
 };
@@ -99,7 +99,7 @@ void CommQueues::close() {
 }
 
 void CommQueues::ready(int op, Task task) {
-  std::vector<Task> used;  // dropped last, without the mutex
+  std::vector<Task> used;  // destroyed last, without holding the mutex
   const c10::Device device = task.input.device();
   if (glue::has_streams(device)) task.ready = glue::event_on(glue::current_stream(device));
   const std::scoped_lock lock(mutex_);

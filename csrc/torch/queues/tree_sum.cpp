@@ -33,7 +33,7 @@ at::Tensor square_sums(const at::Tensor& elements) {
   constexpr std::int64_t kBlock = 64;
   TORCH_CHECK(elements.scalar_type() == at::kFloat && elements.is_contiguous() && elements.numel() % kBlock == 0,
               "sums of squares are of contiguous float32 in blocks of ", kBlock, " elements");
-  if (!elements.is_cpu()) {  // the same tree, all blocks at once
+  if (!elements.is_cpu()) {  // the same tree, over all blocks at once
     at::Tensor squares = elements.to(at::kDouble).square().view({-1, kBlock});
     for (std::int64_t half = kBlock / 2; half > 0; half /= 2) {
       squares = squares.narrow(1, 0, half) + squares.narrow(1, half, half);

@@ -15,8 +15,8 @@
 
 namespace syntony::overlap {
 
-/// output = the tree over `count` terms that lie one behind the other in `terms`, each as large as `output`; both
-/// contiguous. `terms` is used up.
+/// output = the tree over `count` terms that are consecutive in `terms`, each as large as `output`; both contiguous.
+/// Overwrites `terms`.
 void tree_sum(const at::Tensor& output, const at::Tensor& terms, std::size_t count);
 
 /// float64 sums of the squares of each 64 elements, as a tree of halves: (0 + 32), (1 + 33), .., then of these. Squares

@@ -1,5 +1,5 @@
-// The Communicator for Python. Buffers come as addresses: what an array is, the Python layer knows
-// (collectives/verbs.py).
+// The Communicator for Python. Buffers are passed as addresses; the Python layer (collectives/verbs.py) knows what
+// arrays are.
 #include "core/group/communicator.hpp"
 
 #include <nanobind/nanobind.h>
@@ -69,9 +69,9 @@ std::vector<Block> blocks_at(const std::vector<Address>& addresses) {
   return blocks;
 }
 
-using Counts = std::vector<std::size_t>;  // elements of parts
+using Counts = std::vector<std::size_t>;  // elements per part
 
-/// blocks_of(), for arrays that begin at an address, or are none here (0).
+/// blocks_of(), for arrays given by address, 0 if this rank has none.
 std::vector<Address> blocks_of_arrays(const PythonCommunicator& self, std::string_view name, std::uint32_t root,
                                       std::uintptr_t input, const Counts& inputs, std::uintptr_t output,
                                       const Counts& outputs, std::size_t element_bytes, bool even) {

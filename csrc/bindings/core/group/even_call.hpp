@@ -1,4 +1,4 @@
-// The call that is made nearly always: whole arrays in even parts.
+// The most common call: whole arrays in even parts.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,8 +10,8 @@
 
 namespace syntony {
 
-/// Makes it and waits. False, and nothing done, for any other call, and for one that is wrong: collectives/calls.py has
-/// the sentences.
+/// Makes the call and waits. Returns false, having done nothing, for any other call and for wrong arguments:
+/// collectives/calls.py raises their errors.
 bool run_even(const PythonCommunicator& self, std::string_view collective, nanobind::handle input,
               nanobind::handle output, std::string_view op, std::string_view algorithm, nanobind::handle priority,
               nanobind::handle partition, bool async, std::optional<double> timeout);

@@ -1,4 +1,4 @@
-// How ranks meet, said in Python.
+// How ranks meet, implemented in Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -44,7 +44,7 @@ class PythonBootstrap : public Bootstrap {
   }
 
  private:
-  const nanobind::object& object_;  // the caller's
+  const nanobind::object& object_;  // owned by the caller
   std::uint32_t rank_, size_;
 };
 

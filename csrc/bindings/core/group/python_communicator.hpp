@@ -1,5 +1,5 @@
-// What Python holds of the runtime: a process, its groups, and operations in flight. Every call that may block gives up
-// the interpreter's lock.
+// The runtime's objects as held by Python: a process, its groups, and operations in flight. Every call that may block
+// releases the interpreter's lock.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,8 +29,8 @@ inline std::chrono::milliseconds from_seconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds, 1e12) * 1e3)));
 }
 
-/// Keeps a Python object alive for the runtime. Where the last holder lacks the interpreter's lock, waiting for it is
-/// left to a completion thread.
+/// Keeps a Python object alive for the runtime. If the last holder does not hold the interpreter's lock, a completion
+/// thread waits for the lock instead.
 inline std::shared_ptr<const void> held(ProgressEngine& engine, nanobind::object object) {
   return {object.release().ptr(), [&engine](PyObject* pointer) {
             if (PyGILState_Check() == 1) {
@@ -107,7 +107,7 @@ class PythonCommunicator {
                              [](void* memory) noexcept { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
   }
 
-  /// Nothing for what is over already.
+  /// Returns None if the operation is already over.
   template <typename Start>
   std::optional<PythonWork> started(Start&& start) const {
     const nanobind::gil_scoped_release unlocked;

@@ -1,4 +1,4 @@
-// What the recorders of this process know, for Python and, because they are of the process, for torch's groups as well.
+// The contents of this process's recorders, for Python; being per process, they include torch's groups.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

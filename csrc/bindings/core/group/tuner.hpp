@@ -32,7 +32,7 @@ inline std::vector<SizeRange> size_ranges_of(const std::vector<SizeRangeTuple>& 
   return ranges;
 }
 
-/// The object is never let go: groups may end after the interpreter. A process needs only one.
+/// The object is never released: groups may outlive the interpreter. A process needs only one.
 class PythonTuner : public Tuner {
  public:
   explicit PythonTuner(const nanobind::object& object) : object_(object.inc_ref()) {}
