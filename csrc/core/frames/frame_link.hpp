@@ -1,13 +1,13 @@
-// All that one rank shares with one other over a wire between hosts, whatever the wire: the streams, and what may be
-// believed of what the other sends. TcpLink and UcxLink add how frames travel.
+// Everything that one rank shares with one other over a wire between hosts, whatever the wire: the streams, and the
+// validation of what the other sends. TcpLink and UcxLink add how frames are sent.
 //
 // How it ends, precisely:
-//   - The peer cannot be reached: that is a fault, of the kind that the wire tells.
-//   - The connection ends, or the peer's process dies: frames that arrived whole stay readable, half a frame never
-//     shows. The link no longer sends: reserve() and commit() throw Error(dead). If frames were still on their way out
-//     they are lost, and that is a fault; credits are no loss.
-//   - The peer sends what cannot be believed: the link is closed at once and that is a fault, Error(mismatch).
-// A fault is kept until take_fault(), once; the transport throws it from progress().
+//  - The peer cannot be reached: that is a fault, of the kind that the wire reports.
+//  - The connection ends, or the peer's process dies: frames that arrived completely stay readable, partial frames are
+//    never shown. The link no longer sends: reserve() and commit() throw Error(dead). If frames were still in flight,
+//    they are lost, and that is a fault; losing credits is none.
+//  - The peer sends something invalid: the link is closed immediately, and that is a fault, Error(mismatch).
+// A fault is kept until take_fault(), which returns it once; the transport throws it from progress().
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@
 
 namespace syntony {
 
-/// Whom a wire tells what it has read. Nothing is believed before the sink has agreed.
+/// Receives what a wire has read. No data is used before the sink has accepted it.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  /// Where the payload goes, header.length bytes; nullptr refuses the frame.
+  /// Where the payload goes, header.length bytes; nullptr rejects the frame.
   [[nodiscard]] virtual std::byte* place(const FramePrefix& prefix, const FrameHeader& header) = 0;
-  /// The payload of a frame that was placed is complete.
+  /// The payload of a placed frame is complete.
   virtual void arrived(const FramePrefix& prefix) = 0;
-  /// False refuses the credit.
+  /// False rejects the credit.
   [[nodiscard]] virtual bool credited(const FramePrefix& prefix) = 0;
 };
 
@@ -50,16 +50,16 @@ class FrameLink : protected FrameSink {
 
   // For the streams.
   virtual void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) = 0;
-  /// As post(), of a payload that stays as it is during this call only: what the wire does not take at once is copied
+  /// Like post(), with a payload that is valid only during this call: what the wire does not take immediately is copied
   /// to `slot`.
   virtual void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
                     std::byte* slot);
-  /// Whether what has begun to arrive at one place can end at another.
+  /// True if a payload that has begun to arrive in one place can be completed in another.
   [[nodiscard]] virtual bool redirects() const { return false; }
-  /// What is still to come of a payload at `from` goes to `to`, where what has come was copied.
+  /// The rest of a payload arriving at `from` goes to `to`, to which the first part has been copied.
   virtual void redirect(std::span<const std::byte> /*from*/, std::byte* /*to*/) {}
   void owe_credit(FrameReceiver& receiver);
-  /// Throws Error(dead) when nothing can be sent any more.
+  /// Throws Error(dead) if nothing can be sent any more.
   void require_open() const;
 
  protected:
@@ -70,9 +70,9 @@ class FrameLink : protected FrameSink {
   [[nodiscard]] const GroupIdentity& identity() const { return identity_; }
   [[nodiscard]] bool lost() const { return !lost_.empty(); }
   [[nodiscard]] bool owes_credits() const { return !owed_.empty(); }
-  /// The peer has said of every frame that it has released it.
+  /// True if the peer has released every frame.
   [[nodiscard]] bool all_released() const;
-  /// Gives what is owed: `give` is called with each credit for `least` frames or more; none on a lost link.
+  /// Gives what is owed: `give` is called with each credit for at least `least` frames; none on a lost link.
   template <typename Give>
   void pay_credits(std::uint64_t least, const Give& give) {
     std::size_t kept = 0;
@@ -86,18 +86,18 @@ class FrameLink : protected FrameSink {
     }
     owed_.resize(kept);
   }
-  /// A credit for the frames of a stream that this rank receives, to travel with one that it sends.
+  /// A credit for the frames that this rank receives on a stream, to be sent along with one of its own.
   [[nodiscard]] std::uint64_t credit_to_go_along(StreamKey key);
   [[nodiscard]] FramePrefix data_prefix(StreamKey key, std::uint64_t number) const;
   [[nodiscard]] FramePrefix credit_prefix(FrameReceiver& receiver) const;
   /// "rank 3 at 10.0.0.7:4711"
   [[nodiscard]] std::string peer() const;
   void name_endpoint(std::string endpoint) { endpoint_ = std::move(endpoint); }
-  /// It carries no more: `how` follows the peer's name. `undelivered` frames are lost with it.
+  /// The link is dead: `how` follows the peer's name. `undelivered` frames are lost with it.
   void lose(std::string how, std::size_t undelivered);
-  /// The peer talks nonsense.
+  /// The peer sent something invalid.
   void refuse();
-  /// It was never there: `why` names the rank.
+  /// The peer was never reached: `why` names the rank.
   void miss(const Error& why);
 
  private:
@@ -109,12 +109,12 @@ class FrameLink : protected FrameSink {
   StreamShape shape_;
   GroupIdentity identity_;
   std::uint32_t rank_;
-  std::string endpoint_;                                   // empty until it is known
+  std::string endpoint_;                                   // empty until known
   std::vector<std::unique_ptr<FrameSender>> senders_;      // [channel * windows + window], made when first used
   std::vector<std::unique_ptr<FrameReceiver>> receivers_;  // likewise
   std::vector<FrameReceiver*> owed_;
-  std::string lost_;       // why it cannot send any more; empty while it can
-  std::string complaint_;  // what the peer sent that cannot be believed
+  std::string lost_;       // why it cannot send any more; empty if it can
+  std::string complaint_;  // what invalid data the peer sent
   std::optional<Error> fault_;
 };
 

@@ -1,17 +1,16 @@
-// The two ends of a stream over a wire between hosts. Both hold `depth` slots; frame number n lies in slot n mod depth
-// at both:
+// The two ends of a stream over a wire between hosts. Both hold `depth` slots; frame number n is in slot n mod depth at
+// both:
 //
 //      sender                                        receiver
 //      committed - released <= depth      ======>    numbers in [released, released + depth) may arrive,
 //      a slot is free again once the      <credit    in any order over several paths: its slot is where a
 //      receiver has released its frame               frame waits for its turn
 //
-// Not every payload passes through its slot, but each takes one: send() hands the wire what it takes at once from where
-// it lies, and copies the rest to the slot; a frame that was expected arrives where it belongs, if the wire
-// redirects().
+// Not every payload passes through its slot, but each occupies one: send() passes the wire what it accepts immediately,
+// in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects().
 //
-// A credit says how many frames were released so far, so that it may come late, twice or in any order.
-// A slot takes as much memory as the largest frame that it has held, up to the power of two above.
+// A credit is the number of frames released so far, so it may arrive late, twice or in any order. A slot takes as much
+// memory as the largest frame that it has held, rounded up to a power of two.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +34,7 @@ struct StreamKey {
 class SlotRing {
  public:
   SlotRing(std::uint32_t depth, std::uint32_t slot_bytes) : slots_(depth), most_(slot_bytes) {}
-  /// Of a slot that nobody uses, for `bytes` of the at most `slot_bytes`: what it held may be gone.
+  /// The memory of an unused slot, for `bytes` of at most `slot_bytes`; its previous contents may be lost.
   [[nodiscard]] std::byte* room(std::uint64_t number, std::size_t bytes) {
     Slot& slot = slots_[number % slots_.size()];
     if (slot.bytes < bytes || slot.bytes == 0) grow(slot, bytes);
@@ -59,7 +58,8 @@ class SlotRing {
   void grow(Slot& slot, std::size_t bytes);
 
   std::vector<Slot> slots_;
-  /// All together less than what took their place. A peer may grant a slot, by mistake or not, that a wire still reads.
+  /// In total smaller than their replacements. Kept, because a peer may release a slot, by mistake or not, that a wire
+  /// still reads.
   std::vector<Memory> outgrown_;
   std::size_t most_;
 };
@@ -68,15 +68,15 @@ class FrameSender final : public Sender {
  public:
   FrameSender(FrameLink& link, StreamKey key, const StreamShape& shape);
 
-  /// Throws Error(dead) when the connection is gone: what would be written here could not be delivered.
+  /// Throws Error(dead) if the connection is gone, because the frame could not be delivered.
   [[nodiscard]] std::byte* reserve(std::size_t bytes) override;
-  /// Queues the frame; progress() or wake() hands it to the wire. Throws as reserve() does, and Error(invalid) for a
-  /// length beyond the slot or without a slot reserved.
+  /// Queues the frame; progress() or wake() hands it to the wire. Throws like reserve(), and Error(invalid) for a
+  /// length beyond the slot or without a reserved slot.
   void commit(const FrameHeader& header) override;
   [[nodiscard]] bool send(const FrameHeader& header, const std::byte* payload) override;
   [[nodiscard]] std::uint64_t on_their_way() override { return committed_ - released_; }
 
-  /// The receiver has released `count` frames so far. False when that cannot be.
+  /// The receiver has released `count` frames so far. False if that is impossible.
   [[nodiscard]] bool credit(std::uint64_t count);
   /// The wire still reads the slot of frame `number`, whatever the receiver says, until it lets go.
   void hold(std::uint64_t number) { held_ |= mark(number); }
@@ -94,7 +94,7 @@ class FrameSender final : public Sender {
   SlotRing slots_;
   std::uint64_t committed_ = 0;
   std::uint64_t released_ = 0;
-  std::uint64_t held_ = 0;  // a bit for each slot
+  std::uint64_t held_ = 0;  // one bit per slot
 };
 
 class FrameReceiver final : public Receiver {
@@ -107,24 +107,24 @@ class FrameReceiver final : public Receiver {
   void expect(std::uint32_t ahead, const FrameHeader& header, std::byte* place) override;
   void forget_places() override;
 
-  /// Where the payload of frame `number` belongs; nullptr when the sender had no slot for it.
+  /// Where the payload of frame `number` belongs; nullptr if the sender had no slot for it.
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
   void arrived(std::uint64_t number) { frames_[number % frames_.size()].state = State::arrived; }
   [[nodiscard]] StreamKey key() const { return key_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }
-  /// Frames released that the sender has not been told of.
+  /// Frames released but not yet reported to the sender.
   [[nodiscard]] std::uint64_t owed() const { return released_ - told_; }
-  /// What the sender is told now: how many frames were released so far.
+  /// Reports the number of frames released so far to the sender.
   [[nodiscard]] std::uint64_t tell() { return told_ = released_; }
 
-  bool owes_credit = false;  // the link's mark: it is in the list of those that do
+  bool owes_credit = false;  // set by the link: this stream is in its list of those that owe one
 
  private:
   enum class State : std::uint8_t { empty, arriving, arrived };
   struct Frame {
-    FrameHeader header;  // the expected one, until a frame has come
+    FrameHeader header;  // the expected one, until a frame has arrived
     State state = State::empty;
-    std::byte* elsewhere = nullptr;  // where its payload is expected, or lies; null: in its slot
+    std::byte* elsewhere = nullptr;  // where its payload is expected, or is; null: in its slot
   };
 
   FrameLink& link_;

@@ -1,10 +1,10 @@
-// What every transport between hosts puts before a frame, and by which marks ranks of a group know each other's frames.
+// What every transport between hosts puts before a frame, and the marks by which ranks of a group recognize frames.
 //
 //   FramePrefix(data), FrameHeader, payload | FramePrefix(credit)
 //
-// Everything is little-endian, as in memory. The marks are derived from the group's token, which never travels and
-// cannot be found from them: they guard against frames of groups that are gone, not against somebody who can change
-// what is on the wire.
+// Everything is little-endian, as in memory. The marks are derived from the group's token, which is never sent and
+// cannot be recovered from them: they protect against frames of groups that are gone, not against somebody who can
+// change what is on the wire.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace syntony {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
-/// What every frame of a group carries in the clear. Derived from the group's token, which stays unknown to readers.
+/// What every frame of a group carries unencrypted. Derived from the group's token, which readers cannot learn from it.
 struct GroupMarks {
   std::uint64_t token = 0;
   std::uint32_t prefix = 0;
@@ -33,7 +33,7 @@ struct GroupMarks {
   }
 };
 
-/// Who a rank is among those that connect.
+/// A rank's identity towards the peers it connects to.
 struct GroupIdentity {
   std::array<std::uint64_t, 2> token{};  // random, fresh for every group, equal on all its ranks
   std::uint32_t group = 0;
@@ -41,9 +41,9 @@ struct GroupIdentity {
   std::uint32_t ranks = 1;
   GroupMarks marks{token};
 
-  /// What FrameHeader::token must hold.
+  /// The required value of FrameHeader::token.
   [[nodiscard]] constexpr std::uint64_t frame_token() const { return marks.token; }
-  /// What the prefix of every frame holds: credits have no FrameHeader.
+  /// The mark in the prefix of every frame, because credits have no FrameHeader.
   [[nodiscard]] constexpr std::uint32_t prefix_token() const { return marks.prefix; }
 };
 
@@ -52,7 +52,7 @@ struct FramePrefix {
   static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
   std::uint32_t kind = kData;
   std::uint32_t token = 0;
-  std::uint64_t number = 0;  // data: which frame of the stream, from 0; credit: how many frames were released so far
+  std::uint64_t number = 0;  // data: number of the frame in the stream, from 0; credit: frames released so far
   std::uint32_t window = 0;
   std::uint32_t channel = 0;
 };

@@ -66,8 +66,8 @@ bool MessageLink::pay(std::uint64_t least) {
   return moved;
 }
 
-// Wires call a message sent that they have only copied, and may still hold it, for want of room. A fence says when they
-// do not, but costs a round trip.
+// Wires may report a message as sent although they have only copied it and still hold it for lack of room. A fence
+// tells when they no longer do, but costs a round trip.
 bool MessageLink::rest() {
   constexpr std::chrono::microseconds kShort{30}, kLong{300};
   if (lost() || (!owes_credits() && unfenced_ == 0)) return false;
@@ -88,7 +88,7 @@ bool MessageLink::rest() {
 
 bool MessageLink::unsent() const { return !lost() && (owes_credits() || sending_ > 0 || unfenced_ > 0 || fencing_); }
 
-// Peers that have left answer no fence. They have told before what they had released.
+// Peers that have left answer no fence. Before leaving, they reported what they had released.
 bool MessageLink::handed_over() const { return !unsent() || (!owes_credits() && sending_ == 0 && all_released()); }
 
 }  // namespace syntony

@@ -78,7 +78,7 @@ bool MessageTransport::progress() {
     link->settle();
     moved |= link->write();
     const bool sent = link->rest();
-    moved |= sent && asleep_;  // what was armed is not any more
+    moved |= sent && asleep_;  // the descriptor is no longer armed
   }
   for (MessageLink* link : links_) {
     if (std::optional<Error> fault = link->take_fault()) throw *std::move(fault);
@@ -110,9 +110,9 @@ bool MessageTransport::drain(std::chrono::milliseconds timeout) {
   }
 }
 
-// What is there already is taken before sleep, and progress() then says that something has moved. Wires also refuse to
-// arm where nothing moves: a peer was interrupted halfway through a message, or its memory is full, and no event tells
-// when that is over. Then the sleep is a short one.
+// What is there already is taken before sleeping, and progress() then reports that something has moved. Wires may also
+// refuse to arm although nothing moves: a peer was interrupted in the middle of a message, or its memory is full, and
+// no event tells when that is over. Then the sleep is short.
 void MessageTransport::sleeping(bool asleep) {
   asleep_ = asleep;
   if (!asleep || arm()) return;

@@ -1,10 +1,10 @@
-// A Transport of MessageLinks: what it takes to be one, whatever carries the messages.
+// A Transport of MessageLinks, independent of what carries the messages.
 //
 //      UcxTransport, LibfabricTransport -- MessageLink (one per neighbour) -- FrameSender, FrameReceiver (one per
 //                                                                             stream in use)
 //
-// The control plane stays on TCP, and with it whatever names who has died or disagrees (tcp_control.hpp); what the wire
-// says of failures ends what can no longer be sent. progress() throws as TcpTransport's does.
+// The control plane stays on TCP, including the reports of deaths and mismatches (tcp_control.hpp); failures reported
+// by the wire only end what can no longer be sent. progress() throws like TcpTransport's.
 #pragma once
 
 #include <array>
@@ -42,28 +42,28 @@ class MessageTransport : public Transport {
  protected:
   static constexpr int kNoDescriptor = -1;
 
-  /// `descriptor` becomes readable when poll() has something to do, once arm() has said so; kNoDescriptor: nothing
-  /// does.
+  /// `descriptor` becomes readable if poll() has something to do, once arm() has returned true; kNoDescriptor: there is
+  /// none.
   MessageTransport(std::string wire, const StreamShape& shape, const GroupIdentity& identity,
                    std::span<const std::uint32_t> remote, std::span<const std::string> addresses, int descriptor);
 
   [[nodiscard]] virtual std::unique_ptr<MessageLink> make_link(std::uint32_t rank, const std::string& address) = 0;
-  /// Lets the wire move; true when anything did.
+  /// Lets the wire make progress; true if anything moved.
   virtual bool poll() = 0;
-  /// True: whatever comes from now on makes the descriptor readable. False: something is there already.
+  /// True: any later event makes the descriptor readable. False: something is there already.
   [[nodiscard]] virtual bool arm() = 0;
 
   [[nodiscard]] MessageLink& link_to(std::uint32_t peer);
   [[nodiscard]] std::span<MessageLink* const> links() const { return links_; }
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   [[nodiscard]] const GroupIdentity& identity() const { return identity_; }
-  /// Reads the header of a message; whose it is, or nullptr for strangers'.
+  /// Reads the header of a message and returns the link it belongs to, or nullptr for a stranger's.
   [[nodiscard]] MessageLink* recognize(std::span<const std::byte> bytes, MessageHeader& message);
-  /// Links go while what they use is there still.
+  /// Destroys the links while what they use still exists.
   void forget_links() { static_cast<void>(take_links()); }
   [[nodiscard]] std::vector<std::unique_ptr<MessageLink>> take_links();
 
-  std::exception_ptr caught_;  // what must not be thrown through the wire's own code
+  std::exception_ptr caught_;  // an exception that must not be thrown through the wire's own code
 
  private:
   [[nodiscard]] bool remote(std::uint32_t peer) const;
@@ -71,7 +71,7 @@ class MessageTransport : public Transport {
   std::string wire_;
   StreamShape shape_;
   GroupIdentity identity_;
-  std::vector<std::string> addresses_;  // by rank; empty where this transport does not lead
+  std::vector<std::string> addresses_;  // by rank; empty for ranks not reached by this transport
   std::vector<std::unique_ptr<MessageLink>> link_of_rank_;
   std::vector<MessageLink*> links_;
   UniqueFd timer_;  // ends a short nap
@@ -79,7 +79,7 @@ class MessageTransport : public Transport {
   std::size_t descriptor_count_ = 0;
   bool asleep_ = false;
   bool moved_ = false;      // before sleep
-  bool strangers_ = false;  // messages that are not this group's have come
+  bool strangers_ = false;  // whether messages that are not this group's have arrived
 };
 
 }  // namespace syntony

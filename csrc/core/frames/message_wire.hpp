@@ -1,7 +1,7 @@
-// What goes before a frame on wires that carry whole messages from anybody to anybody (UCX, libfabric) and do not say
-// who has sent one: the ranks, and a mark that only ranks of the group can make, another one for each pair and
-// direction. Messages with a wrong mark are strangers', or of a group that is gone: they are dropped unheard, and blame
-// nobody.
+// What precedes a frame on wires that carry whole messages between any two endpoints (UCX, libfabric) without naming
+// the sender: the ranks, and a mark that only ranks of the group can compute, different for each pair and direction.
+// Messages with a wrong mark come from strangers or from a group that is gone: they are dropped silently, without
+// blaming anybody.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct MessageHeader {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   FramePrefix prefix;
-  // Of data only: credits end here.
-  std::uint64_t credit = 0;  // as of a credit, for the frames of the same stream the other way
+  // For data only: credits end here.
+  std::uint64_t credit = 0;  // as in a credit, for the frames of the same stream in the other direction
   FrameHeader header;
 
   [[nodiscard]] std::size_t bytes() const;

@@ -1,6 +1,6 @@
-// One group's way onto a wire between hosts that is not TCP, before anybody is connected: it has an address, which the
-// ranks tell each other by the bootstrap, and from all their addresses it makes the Transport. TCP needs no port: its
-// listener is also the control plane's.
+// One group's access to a wire between hosts other than TCP, before any connection exists: it has an address, which the
+// ranks exchange through the bootstrap, and makes the Transport from all their addresses. TCP needs no port: its
+// listener also serves the control plane.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace syntony {
 class Port {
  public:
   virtual ~Port() = default;
-  /// Of this rank, at most some thousand bytes that only the port of another rank understands.
+  /// This rank's address: at most some thousand bytes, understood only by another rank's port.
   [[nodiscard]] virtual const std::string& address() const = 0;
   /// What carries the frames: "UCX 1.13.1".
   [[nodiscard]] virtual std::string name() const = 0;
-  /// To `remote`; `addresses[r]` is rank r's. Once. The port is part of the transport from then on. Connects to nobody:
-  /// that is left to the first frame.
+  /// To `remote`; `addresses[r]` is rank r's. Call once; the port then belongs to the transport. Does not connect: that
+  /// is left to the first frame.
   [[nodiscard]] virtual std::unique_ptr<Transport> connect(const StreamShape& shape, const GroupIdentity& identity,
                                                            std::span<const std::uint32_t> remote,
                                                            std::span<const std::string> addresses) = 0;

@@ -20,13 +20,13 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Kind = AggregationFrame::Kind;
 
-constexpr milliseconds kHeartbeat{20};  // how often the caller is asked whether to go on
+constexpr milliseconds kHeartbeat{20};  // interval of asking the caller whether to go on
 constexpr milliseconds kRedial{20};
-constexpr milliseconds kGrace{1000};          // the aggregator knows who is late: it is given time to say so
+constexpr milliseconds kGrace{1000};          // time for the aggregator, which knows who is late, to say so
 constexpr microseconds kShortestPause{5000};  // before the oldest in flight are asked for,
 constexpr microseconds kLongestPause{500'000};
-constexpr unsigned kRoundTrips = 4;  // and at least so many round trips
-constexpr std::size_t kProbes = 2;   // packets that are asked for first, where nothing has come for a while
+constexpr unsigned kRoundTrips = 4;  // and at least this many round trips
+constexpr std::size_t kProbes = 2;   // packets that are asked for first if nothing has come for a while
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -34,7 +34,7 @@ bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == 
 
 // ---- one all_reduce -------------------------------------------------------------------------------------------------
 
-/// What is on its way out and in. A packet is a chunk, or the exponents ahead of all chunks.
+/// What is being sent and received. A packet is a chunk, or the exponents ahead of all chunks.
 class AggregationClient::Operation {
  public:
   Operation(AggregationClient& client, NumberFormat format, DType dtype, const std::byte* input, std::byte* output,
@@ -99,9 +99,8 @@ class AggregationClient::Operation {
 
   // ---- out ----
 
-  /// Sends what the window allows: first asks what has become of what is lost, then sends what is new, in order, as all
-  /// ranks do. So the oldest sum that is missing is one for which all have sent or are about to, and no two ranks wait
-  /// for each other.
+  /// Sends what the window allows: first questions about lost packets, then new ones, in order, as on all ranks. So the
+  /// oldest missing sum is one that all ranks have sent or are about to send, and no two ranks wait for each other.
   void go_on() {
     while (flying_.under_way() < client_.congestion_.packets()) {
       if (const auto lost = flying_.first_lost()) {
@@ -150,7 +149,7 @@ class AggregationClient::Operation {
 
   // ---- in ----
 
-  /// Packets, an end, or what must be sent again.
+  /// Waits for packets, the end, or something to send again.
   void await(const Interrupt& interrupt) {
     std::array<pollfd, 2> entries{{{client_.datagrams_->get(), POLLIN, 0}, {client_.socket_.get(), POLLIN, 0}}};
     const auto pause = std::min<microseconds>(pause_, kHeartbeat);
@@ -163,7 +162,7 @@ class AggregationClient::Operation {
     interrupt();
     if (now_ >= deadline_) say_late(interrupt);
     if (now_ - heard_ < pause_ || now_ - flying_.oldest() < pause_) return;
-    // Is all lost, or is somebody late? The answers to the oldest packets tell.
+    // Is everything lost, or is a rank late? The answers for the oldest packets tell.
     probing_ = true;
     std::size_t probes = 0;
     for (std::size_t chunk = next_ - std::min(next_, flying_.slots()); chunk < next_ && probes < kProbes; ++chunk) {
@@ -181,7 +180,7 @@ class AggregationClient::Operation {
     const PacketsInFlight::Packet* const packet = chunk < chunks_ ? flying_.find(chunk) : nullptr;
     if (packet == nullptr) return;
     const As as = packet->as;
-    if (found.kind == AggregationPacket::Kind::held) probing_ = false;  // others are late: that is no congestion
+    if (found.kind == AggregationPacket::Kind::held) probing_ = false;  // others are late, which is not congestion
     if (found.kind == AggregationPacket::Kind::wanted && as == As::question) send(chunk, As::again);
     const AggregationPacket expected = head(found.sequence, plan_.count(chunk), plan_.length(chunk));
     if (found.kind != AggregationPacket::Kind::sum || !expected.fits(found)) return;
@@ -227,7 +226,7 @@ class AggregationClient::Operation {
 
   // ---- exponents ----
 
-  /// The exponents of the first window, agreed before its chunks can be scaled.
+  /// Agrees on the exponents of the first window, before its chunks can be scaled.
   void agree_ahead(const Interrupt& interrupt) {
     std::vector<std::uint8_t> mine(plan_.exponents_ahead());
     const std::size_t ahead = std::min(plan_.window, chunks_);
@@ -271,7 +270,7 @@ class AggregationClient::Operation {
 
   // ---- late ----
 
-  /// Asks the aggregator who is late. Throws what it says, in the end.
+  /// Asks the aggregator who is late, and throws its answer.
   [[noreturn]] void say_late(const Interrupt& interrupt) {
     std::uint64_t missing = first_ > client_.sequence_ && next_ == 0 ? first_ - 1 : ~0ULL;
     for (std::size_t chunk = next_; chunk-- > next_ - std::min(next_, flying_.slots());) {
@@ -291,21 +290,21 @@ class AggregationClient::Operation {
   bool verbatim_;
   const std::byte* input_;
   std::byte* output_;
-  std::uint64_t first_;  // sequence of chunk 0
+  std::uint64_t first_;  // sequence number of chunk 0
   std::size_t stride_ = 0;
-  std::vector<double> leaving_;  // by slot, aligned memory for chunks that are converted
+  std::vector<double> leaving_;  // by slot: aligned memory for converted chunks
   std::vector<double> arriving_;
   std::vector<std::uint8_t> agreed_;  // exponents of every chunk, as they become known
   PacketsInFlight flying_;
   std::vector<Datagrams::Message> out_;
-  std::size_t next_ = 0;  // chunk that was not sent yet
+  std::size_t next_ = 0;  // next chunk to send
   std::size_t received_ = 0;
   bool probing_ = false;
   Clock::time_point now_ = Clock::now();
   Clock::time_point heard_ = now_;
-  Clock::time_point asked_ = now_;  // whether to go on
+  Clock::time_point asked_ = now_;  // when the caller was last asked whether to go on
   Clock::time_point deadline_;
-  microseconds mean_{0};  // round trip
+  microseconds mean_{0};  // of the round trip
   microseconds pause_ = 10 * kShortestPause;
 };
 
@@ -418,7 +417,7 @@ void AggregationClient::connect(Clock::time_point deadline, const Interrupt& int
       if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
     }
     if (error == 0) break;
-    // It may not have started yet.
+    // The aggregator may not have started yet.
     if (Clock::now() + kRedial >= deadline)
       throw system_error("cannot reach an aggregator at " + address_.text(), error);
     poll(nullptr, 0, static_cast<int>(kRedial.count()));
@@ -443,7 +442,7 @@ void AggregationClient::send_whole(const void* bytes, std::size_t length, Clock:
   const auto* at = static_cast<const char*>(bytes);
   while (length > 0) {
     const ssize_t taken = send(socket_.get(), at, length, MSG_NOSIGNAL);
-    if (taken < 0 && !would_block()) return;  // the last words, if any, are still to be read
+    if (taken < 0 && !would_block()) return;  // its last messages, if any, have yet to be read
     if (taken < 0) {
       wait(POLLOUT, deadline, interrupt);
       continue;

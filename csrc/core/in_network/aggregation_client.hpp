@@ -1,15 +1,16 @@
-// A worker's end of a job at an aggregator: all_reduce by sending what one has and receiving what all have.
+// A worker's end of a job at an aggregator: all_reduce by sending one's own data and receiving the sums.
 //
-//   slot     0   1   2   3      at most one packet of each is in flight: when a slot's sum has come, its next may go
-//   sent     8   9   6   7
-//   has      4   5   2   3 ..   6 is late: others go on, until it is its slot's turn again
+//  slot     0   1   2   3      at most one packet of each is in flight: once a slot's sum has come, its next may go
+//  sent     8   9   6   7
+//  has      4   5   2   3 ..   6 is late: others go on, until it is its slot's turn again
 //
-// Slots are the most that may be in flight; how many are, CongestionWindow finds.
+// Slots limit what may be in flight; CongestionWindow finds how much should be.
 //
-// What is lost is sent again by the worker, the only one with a clock (Sapio et al., SwitchML, NSDI'21, section 3.5): a
-// packet whose sum has not come when the sums of packets sent well after it have, or when nothing has come for a while.
-// A lost packet keeps everybody's sum away, so it is asked first whose it was: only that one is sent again.
-// In place is safe, because a packet's sum is written when the packet needs not be sent again.
+// Lost packets are sent again by the worker, the only one with a timer (Sapio et al., SwitchML, NSDI'21, section 3.5):
+// a packet is lost if its sum has not come when the sums of packets sent well after it have, or when nothing has come
+// for a while. A lost packet withholds the sum from every rank, so the worker first asks whose part is missing: only
+// that one is sent again. In place is safe, because a packet's sum is written only once the packet need not be sent
+// again.
 #pragma once
 
 #include <chrono>
@@ -37,16 +38,16 @@ class AggregationClient {
   /// Called many times per second while waiting; may throw to give up.
   using Interrupt = std::function<void()>;
 
-  /// Joins the job that `token` names. Collective: returns when all workers have come. Throws Error.
+  /// Joins the job that `token` names. Collective: returns once all workers have joined. Throws Error.
   AggregationClient(const AggregationWays& ways, const Token& token, std::uint32_t rank,
                     std::chrono::milliseconds timeout, const Interrupt& interrupt);
   ~AggregationClient();
   AggregationClient(const AggregationClient&) = delete;
   AggregationClient& operator=(const AggregationClient&) = delete;
 
-  /// output = the sum of all workers' input, `elements` of `dtype` travelling in `format`. Collective, in order. The
-  /// buffers are the same or apart. Throws Error(invalid) for a format that does not carry `dtype`, before anything is
-  /// sent; any other Error ends the job, and is thrown again by every later call.
+  /// output = the sum of all workers' input, `elements` of `dtype` sent in `format`. Collective, in order. The buffers
+  /// are equal or disjoint. Throws Error(invalid) for a format that cannot carry `dtype`, before anything is sent; any
+  /// other Error ends the job, and is rethrown by every later call.
   void all_reduce(NumberFormat format, DType dtype, const std::byte* input, std::byte* output, std::size_t elements,
                   std::chrono::milliseconds timeout, const Interrupt& interrupt);
 
@@ -55,13 +56,13 @@ class AggregationClient {
 
   [[nodiscard]] std::size_t window() const { return window_; }
   [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
-  /// Packets that were sent again, as they had not arrived.
+  /// Packets that were sent again because they had not arrived.
   [[nodiscard]] std::uint64_t resent() const { return resent_; }
-  /// Questions after sums that had not come.
+  /// Questions about sums that had not arrived.
   [[nodiscard]] std::uint64_t asked() const { return asked_; }
-  /// Sums that an aggregator of shared slots had no slot for.
+  /// Sums for which an aggregator with shared slots had no slot.
   [[nodiscard]] std::uint64_t passed_on() const { return passed_on_; }
-  /// Packets that it would have under way now.
+  /// Packets that it would keep in flight now.
   [[nodiscard]] std::size_t under_way() const { return congestion_.packets(); }
 
  private:
@@ -71,19 +72,19 @@ class AggregationClient {
   void join(const AggregationWays& ways, const Token& token, std::chrono::milliseconds timeout,
             const Interrupt& interrupt);
   void connect(Clock::time_point deadline, const Interrupt& interrupt);
-  /// Waits for bytes of the connection, or for packets. Throws Error(timeout) at the deadline.
+  /// Waits for bytes on the connection, or for packets. Throws Error(timeout) at the deadline.
   void wait(short events, Clock::time_point deadline, const Interrupt& interrupt);
   void send_whole(const void* bytes, std::size_t length, Clock::time_point deadline, const Interrupt& interrupt);
   void receive_whole(void* bytes, std::size_t length, Clock::time_point deadline, const Interrupt& interrupt);
-  /// Reads the connection's next frame, if there is one: nothing but a failure may come now. Throws it.
+  /// Reads the connection's next frame, if there is one. Only a failure may arrive now, which is thrown.
   void listen(const Interrupt& interrupt);
-  /// Believes a frame's head, or throws; reads a failure to its end and throws it.
+  /// Checks a frame's header, and throws if it is invalid; reads a failure to its end and throws it.
   void judge(const AggregationFrame& frame, Clock::time_point deadline, const Interrupt& interrupt);
   void tell(AggregationFrame::Kind kind, const void* body, std::size_t length);
   [[noreturn]] void gone(int error_number) const;
   [[noreturn]] void give_up(const Error& error);
 
-  TcpAddress address_;  // of the aggregator: its connections, and its packets
+  TcpAddress address_;  // of the aggregator, for connections and packets
   Token token_;
   std::uint32_t rank_;
   std::uint32_t ranks_;

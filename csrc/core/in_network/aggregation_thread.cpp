@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kShortest{1};
 
-/// What is thrown inside the thread when its group is at its end.
+/// Thrown inside the thread when its group ends.
 struct Stopped : std::exception {};
 
 milliseconds left_of(const Lifetime& lifetime) {
@@ -78,14 +78,14 @@ void AggregationThread::run() {
   }
 }
 
-/// Throws the first error of a tree; the others are given up then.
+/// Throws the first error of a tree; the other trees are then given up.
 void AggregationThread::sum(const Job& job) {
   if (trees_.empty()) {
     trees_ = ways_.trees();
     clients_.resize(trees_.size());
   }
   std::atomic<bool> failed{false};
-  std::exception_ptr error;  // of the one that has set `failed`
+  std::exception_ptr error;  // of the tree that has set `failed`
   const auto in_tree = [&](std::size_t tree) {
     try {
       const auto interrupt = [&] {

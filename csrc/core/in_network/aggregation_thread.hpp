@@ -1,13 +1,13 @@
-// A rank's end of a group at its aggregator, on a thread of its own:
+// A rank's connection to its group's aggregator, on a thread of its own:
 //
 //      owner of progress ── start() ──▶ [ 3 | 2 ] ──▶ thread: joins, then 1: chunks out, sums in ──▶ aggregator
 //                  ▲                                                   │
 //                  └───────────────────── ring ◀── done, or an error ──┘
 //
-// The group's own threads so never wait for an aggregator, and go on to hear who has died. Operations run one after the
-// other, in the order in which they were started; every rank starts them in the same one. Where there are several trees
-// of aggregators, each adds its part of every buffer, all at once, with a congestion window of its own (PANAMA, Gebara
-// et al., MLSys'21).
+// So the group's own threads never wait for an aggregator and keep noticing deaths. Operations run one after another in
+// the order in which they were started, which is the same on every rank. If there are several trees of aggregators,
+// each sums its part of every buffer, all concurrently, with a congestion window of its own (PANAMA, Gebara et al.,
+// MLSys'21).
 #pragma once
 
 #include <atomic>
@@ -30,15 +30,15 @@
 
 namespace syntony {
 
-/// How a call travels: its elements as they are. None for what no aggregator does: anything but a sum of the formats
-/// that it adds.
+/// The format in which a call is sent: its elements as they are. None if aggregators cannot run it: anything but a sum
+/// in a format that they add.
 [[nodiscard]] std::optional<NumberFormat> aggregated_as(const Call& call);
 
 class AggregationClient;
 
 class AggregationThread {
  public:
-  /// One all_reduce on its way.
+  /// One all_reduce in flight.
   struct Job {
     NumberFormat format;
     DType dtype;
@@ -50,14 +50,14 @@ class AggregationThread {
     std::exception_ptr error;  // once done
   };
 
-  /// Joins with the first operation. `ring`: called when one is done, from the thread.
+  /// Joins with the first operation. `ring` is called from the thread when an operation is done.
   AggregationThread(AggregationWays ways, const Token& token, std::uint32_t rank, std::function<void()> ring);
-  /// Gives up what is on its way: nobody touches its buffers any more.
+  /// Abandons operations in flight: their buffers are not touched any more.
   ~AggregationThread();
   AggregationThread(const AggregationThread&) = delete;
   AggregationThread& operator=(const AggregationThread&) = delete;
 
-  /// The call is an all_reduce that `aggregated_as` knows; its buffers outlive the Job, or this.
+  /// The call must be an all_reduce that `aggregated_as` accepts; its buffers must outlive the Job, or this.
   std::shared_ptr<const Job> start(const Call& call, const Lifetime& lifetime);
 
  private:

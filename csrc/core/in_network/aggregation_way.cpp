@@ -29,7 +29,7 @@ TcpAddress address_in(const std::string& text) {
   return *address;
 }
 
-/// How many of the ways end in `end`, whole words of it.
+/// How many of the ways end in `end`, in whole words.
 std::uint32_t ending_in(const std::vector<std::string>& ways, const std::string& end) {
   return static_cast<std::uint32_t>(std::ranges::count_if(ways, [&end](const std::string& way) {
     return way == end || (way.ends_with(end) && way[way.size() - end.size() - 1] == ',');

@@ -1,4 +1,4 @@
-// How the ranks of a group come to their aggregators. No ways: by none.
+// How the ranks of a group reach their aggregators. No ways: no aggregators.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 namespace syntony {
 
 struct AggregationWays {
-  /// SYNTONY_AGGREGATOR of each rank: HOST:PORT of its own aggregator, then those above it, up to the root, with commas
-  /// between. Hosts are numbers. Empty: the rank has none. Several ways, with semicolons between, are one in each tree
-  /// over which a group's sums are spread.
+  /// SYNTONY_AGGREGATOR of each rank: HOST:PORT of its own aggregator, then those above it, up to the root, separated
+  /// by commas. Hosts are numeric. Empty: the rank has none. Several ways, separated by semicolons, are one per tree; a
+  /// group's sums are spread over the trees.
   std::vector<std::string> by_rank;
-  std::string secret;  // the aggregators'
+  std::string secret;  // shared with the aggregators
 
-  /// The ways in each tree. Throws Error(invalid) where ranks say different numbers of ways.
+  /// The ways in each tree. Throws Error(invalid) if ranks name different numbers of ways.
   [[nodiscard]] std::vector<AggregationWays> trees() const;
 };
 

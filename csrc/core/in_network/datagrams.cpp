@@ -13,10 +13,10 @@
 namespace syntony {
 namespace {
 
-constexpr int kBufferBytes = 8 << 20;  // a window of every worker may come while this process sleeps
-constexpr int kPatienceMs = 2;         // for a full socket, before its packets are given up
+constexpr int kBufferBytes = 8 << 20;  // each worker's whole window may arrive while this process sleeps
+constexpr int kPatienceMs = 2;         // wait for a full socket before its packets are dropped
 
-constexpr int kKnowsMarks = 2;  // of the two bits of ECN
+constexpr int kKnowsMarks = 2;  // ECN bits: supports congestion marks
 constexpr unsigned kMarkedAs = 3;
 
 void know_marks(int socket, int family) {
@@ -30,7 +30,7 @@ void know_marks(int socket, int family) {
 bool marked(msghdr& message) {
   const cmsghdr* const said = CMSG_FIRSTHDR(&message);
   if (said == nullptr) return false;
-  // A byte where the protocol is IPv4, an int where it is IPv6; the lowest bits are in the first byte of both.
+  // A byte with IPv4, an int with IPv6; the lowest bits are in the first byte of both.
   unsigned char bits = 0;
   if (said->cmsg_len >= CMSG_LEN(1)) std::memcpy(&bits, CMSG_DATA(said), 1);
   return (bits & kMarkedAs) == kMarkedAs;
@@ -92,7 +92,7 @@ void Datagrams::send(std::span<const Message> messages) const {
         pollfd entry{socket_.get(), POLLOUT, 0};
         poll(&entry, 1, kPatienceMs);
         waited = true;
-      } else {  // an error that an earlier packet met, such as a port that nobody has: this one may go
+      } else {  // an error caused by an earlier packet, such as an unreachable port: this one may succeed
         ++gone;
       }
     }

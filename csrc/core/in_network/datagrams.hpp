@@ -1,5 +1,5 @@
-// Datagrams: a UDP socket that sends and takes packets many at a time. What the kernel does not take is lost, as on the
-// wire. Packets say that they know of congestion marks (RFC 3168); one that a switch has marked comes with kMarked.
+// Datagrams: a UDP socket that sends and receives many packets at a time. What the kernel does not accept is lost, as
+// on the wire. Packets declare ECN support (RFC 3168); one that a switch has marked arrives with kMarked.
 #pragma once
 
 #include <netinet/in.h>
@@ -20,15 +20,15 @@ namespace syntony {
 class Datagrams {
  public:
   struct Message {
-    AggregationPacket head;  // `length` says how many bytes of the payload go along
+    AggregationPacket head;  // `length`: payload bytes that follow
     const std::byte* payload = nullptr;
     const TcpAddress* to = nullptr;
   };
 
   static constexpr std::size_t kAtOnce = 32;
 
-  /// Bound to the host of `address` and `port` (0: a free one). `longest`: bytes of the largest payload that is taken.
-  /// Throws Error(system).
+  /// Bound to the host of `address` and `port` (0: any free one). `longest`: largest accepted payload in bytes. Throws
+  /// Error(system).
   Datagrams(const TcpAddress& address, std::uint16_t port, std::size_t longest);
 
   [[nodiscard]] int get() const { return socket_.get(); }
@@ -36,8 +36,8 @@ class Datagrams {
 
   void send(std::span<const Message> messages) const;
 
-  /// Calls `take(head, payload)` for each of the packets that have come, kAtOnce at most, and returns how many came.
-  /// What is no packet of ours is passed over.
+  /// Calls `take(head, payload)` for each packet that has arrived, at most kAtOnce, and returns how many arrived.
+  /// Packets that are not ours are skipped.
   template <typename Take>
   std::size_t receive(const Take& take) {
     const std::size_t came = fetch();
@@ -54,14 +54,14 @@ class Datagrams {
 
   UniqueFd socket_;
   std::size_t stride_;
-  std::vector<std::byte> room_;  // for payloads, aligned as wire formats need it
+  std::vector<std::byte> room_;  // for payloads, aligned as wire formats need
   std::vector<AggregationPacket> heads_ = std::vector<AggregationPacket>(kAtOnce);
   std::array<mmsghdr, kAtOnce> incoming_{};
   std::array<iovec, 2 * kAtOnce> pieces_{};
   struct alignas(cmsghdr) Told {
     std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
   };
-  std::array<Told, kAtOnce> told_{};  // what the kernel says of each
+  std::array<Told, kAtOnce> told_{};  // the kernel's information about each
 };
 
 }  // namespace syntony

@@ -20,7 +20,7 @@ constexpr std::uint32_t kMantissaMask = (1U << kMantissaBits) - 1U;
 constexpr std::uint32_t kInfinity = 0x7f800000;
 constexpr std::uint32_t kQuietNan = 0x7fc00000;
 
-/// The element type that add_on_wire hands to the kernels.
+/// The element type that add_on_wire passes to the kernels.
 std::optional<DType> plain(NumberFormat format) {
   switch (format) {
     case NumberFormat::float32:
@@ -50,17 +50,18 @@ std::uint16_t rounded_to_bfloat16(float value) {
 
 // ---- int32_block ----------------------------------------------------------------------------------------------------
 
-/// b of the header: bits of magnitude that each of n workers may use.
+/// The b of the header's formula: bits of magnitude that each of n workers may use.
 int magnitude_bits(std::size_t workers) { return 31 - static_cast<int>(std::bit_width(workers - 1)); }
 
 /// 2^(b - e) for a block whose largest biased exponent is `exponent`. Powers of two are exact in double.
 double scale_of(std::uint8_t exponent, std::size_t workers) {
-  const int e = std::max<int>(exponent, 1) - 126;  // |x| < 2^e; subnormal numbers have the exponent of the least normal
+  const int e =
+      std::max<int>(exponent, 1) - 126;  // |x| < 2^e; subnormals have the exponent of the smallest normal number
   return std::ldexp(1.0, magnitude_bits(workers) - e);
 }
 
 void scale_block(std::int32_t* wire, const float* values, std::size_t count, double scale, double limit) {
-  // Adding and subtracting 1.5 * 2^52 rounds to the nearest whole number, ties to even, in plain additions.
+  // Adding and subtracting 1.5 * 2^52 rounds to the nearest integer, ties to even, in plain additions.
   constexpr double kRounder = 6755399441055744.0;
   for (std::size_t i = 0; i < count; ++i) {
     const double rounded = (static_cast<double>(values[i]) * scale + kRounder) - kRounder;
@@ -70,19 +71,19 @@ void scale_block(std::int32_t* wire, const float* values, std::size_t count, dou
 
 // ---- float32_fpisa --------------------------------------------------------------------------------------------------
 
-/// A float as a switch's two registers hold it: value = mantissa * 2^(exponent - 150).
+/// A float as stored in a switch's two registers: value = mantissa * 2^(exponent - 150).
 struct Registers {
   std::int32_t mantissa = 0;
   int exponent = 0;
 };
 
-// Signs and exponents are as good as random: what follows computes both ways and chooses, instead of branching.
+// Signs and exponents are practically random: the code computes both cases and selects, instead of branching.
 
 Registers registers_of(std::uint32_t bits) {
   const auto exponent = static_cast<int>((bits >> kMantissaBits) & kExponentMask);
   const auto magnitude = static_cast<std::int32_t>((bits & kMantissaMask) | (1U << kMantissaBits));
   const auto sign = static_cast<std::int32_t>(bits) >> 31;  // 0 or -1
-  const std::int32_t kept = exponent == 0 ? 0 : magnitude;  // subnormal numbers count as zero
+  const std::int32_t kept = exponent == 0 ? 0 : magnitude;  // subnormals count as zero
   return {(kept ^ sign) - sign, exponent};
 }
 
@@ -94,7 +95,7 @@ void add(Registers& sum, const Registers& operand) {
   sum.exponent = exponent;
 }
 
-/// Normalized on the way out, as the switch does at the end only; bits that do not fit are cut off.
+/// Normalized only on the way out, as the switch does; bits that do not fit are truncated.
 std::uint32_t bits_of(const Registers& sum) {
   const std::uint32_t sign = static_cast<std::uint32_t>(sum.mantissa) & 0x80000000U;
   const auto mask = static_cast<std::uint32_t>(sum.mantissa >> 31);
@@ -145,7 +146,7 @@ bool carries(NumberFormat format, DType dtype) {
 }
 
 std::size_t most_workers(NumberFormat format) {
-  // Mantissas have 24 bits and the register 31 and a sign; blocks keep 21 bits or more of each element.
+  // Mantissas have 24 bits and the register 31 and a sign; blocks keep at least 21 bits of each element.
   return format == NumberFormat::float32_fpisa ? 128 : 1024;
 }
 
@@ -160,7 +161,7 @@ void add_on_wire(NumberFormat format, std::byte* dst, std::span<const std::byte*
 void block_exponents(std::span<const float> values, std::uint8_t* exponents) {
   for (std::size_t begin = 0; begin < values.size(); begin += kBlockElements) {
     const auto block = values.subspan(begin, std::min(kBlockElements, values.size() - begin));
-    std::uint32_t largest = 0;  // without the sign, floats order as their bits do
+    std::uint32_t largest = 0;  // without the sign, floats order like their bits
     for (const float value : block) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffU);
     exponents[begin / kBlockElements] = static_cast<std::uint8_t>(largest >> kMantissaBits);
   }

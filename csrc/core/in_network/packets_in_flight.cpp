@@ -5,7 +5,7 @@ namespace {
 
 using State = PacketsInFlight::Packet::State;
 
-constexpr std::uint64_t kOutOfOrder = 8;  // so many later packets have their sums: this one is lost
+constexpr std::uint64_t kOutOfOrder = 8;  // a packet is lost once this many later ones have their sums
 
 }  // namespace
 

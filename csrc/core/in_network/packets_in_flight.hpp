@@ -1,9 +1,9 @@
-// Which packets of an operation are under way, and which of them are lost:
+// Which packets of an operation are in flight, and which of them are lost:
 //
-//   sent    4 5 6 7 8 9 .. 14      each packet has the slot of its number, one window long
-//   sums      5 6 7 8 9 .. 14      of enough that were sent later: 4, or its sum, is lost
+//  sent    4 5 6 7 8 9 .. 14      each packet has the slot of its number, within one window
+//  sums      5 6 7 8 9 .. 14      of enough packets sent later: 4, or its sum, is lost
 //
-// What is lost stays so until it is sent, or asked for, again; of that, the oldest comes first.
+// A lost packet stays lost until it is sent, or asked for, again; the oldest is handled first.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace syntony {
 class PacketsInFlight {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// What was sent: a packet, the same again, or the question what has become of it.
+  /// What was sent: a packet, the same again, or a question about it.
   enum class As : std::uint8_t { first, question, again };
 
   struct Packet {
@@ -35,16 +35,16 @@ class PacketsInFlight {
   [[nodiscard]] std::size_t slots() const { return slots_.size(); }
   [[nodiscard]] std::size_t slot_of(std::size_t chunk) const { return chunk % slots_.size(); }
   [[nodiscard]] std::size_t under_way() const { return under_way_; }
-  /// Whether the slot of a chunk is free for it.
+  /// True if the slot of a chunk is free for it.
   [[nodiscard]] bool has_room(std::size_t chunk) const;
-  /// The packet of a chunk, under way or lost; null when it is neither.
+  /// The packet of a chunk, in flight or lost; null if it is neither.
   [[nodiscard]] const Packet* find(std::size_t chunk) const;
   [[nodiscard]] std::optional<std::size_t> first_lost() const;
-  /// When the packet that has been under way for the longest was sent. One at least is.
+  /// When the packet that has been in flight longest was sent. At least one must be in flight.
   [[nodiscard]] Time oldest();
 
   void sent(std::size_t chunk, Time now, As as);
-  /// The sum of a packet that `find` finds: its slot is free. Packets that were sent well before it are lost.
+  /// The sum of a packet known to `find` has arrived: its slot is free. Packets sent well before it are lost.
   void came(std::size_t chunk);
   void lose_all();
 
@@ -57,7 +57,7 @@ class PacketsInFlight {
   void lose(std::size_t slot);
 
   std::vector<Packet> slots_;
-  std::deque<Sent> in_order_;  // of sending; those that have come since are passed over
+  std::deque<Sent> in_order_;  // in order of sending; those that have arrived since are skipped
   std::set<std::size_t> lost_;
   std::size_t under_way_ = 0;
   std::uint64_t order_ = 0;

@@ -10,7 +10,7 @@
 namespace syntony {
 namespace {
 
-constexpr char kEnd = '\n';  // of the provider's name, in an address
+constexpr char kEnd = '\n';  // of the provider's name in an address
 
 LibfabricOperation* operation_of(void* ticket) {
   return ticket == nullptr ? nullptr : static_cast<LibfabricOperation::Ticket*>(ticket)->operation;
@@ -30,7 +30,7 @@ LibfabricEndpoint::LibfabricEndpoint(const LibfabricLibrary& libfabric) : libfab
   hints->caps = FI_MSG | FI_TAGGED;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
-  hints->tx_attr->msg_order = FI_ORDER_SAS;  // a fence follows what it stands for
+  hints->tx_attr->msg_order = FI_ORDER_SAS;  // a fence must follow the messages before it
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;

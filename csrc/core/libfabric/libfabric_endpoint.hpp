@@ -1,6 +1,6 @@
-// A reliable endpoint of libfabric's (FI_EP_RDM), of one group, with what it needs: fabric, domain, address vector and
-// completion queue. What is called on it is called by one thread at a time: whoever owns progress, or makes or takes
-// down the group.
+// A reliable libfabric endpoint (FI_EP_RDM) for one group, with what it needs: fabric, domain, address vector and
+// completion queue. Calls come from one thread at a time: the owner of progress, or the thread that creates or destroys
+// the group.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -21,15 +21,15 @@
 
 namespace syntony {
 
-/// Something that libfabric is to do, and tells of when it is done.
+/// An operation that libfabric executes, and reports when it is done.
 struct LibfabricOperation {
   struct Ticket {
-    fi_context2 context{};  // libfabric's, while it is under way
+    fi_context2 context{};  // used by libfabric while the operation is in flight
     LibfabricOperation* operation = nullptr;
   };
-  Ticket ticket{.operation = this};  // what libfabric is told, and tells
+  Ticket ticket{.operation = this};  // passed to libfabric and returned in completions
 
-  /// `error` is 0, or one of fi_errno.h's; `bytes` those received.
+  /// `error` is 0 or a value from fi_errno.h; `bytes`: the number received.
   virtual void done(int error, std::size_t bytes) = 0;
 
   LibfabricOperation() = default;
@@ -55,17 +55,17 @@ class LibfabricEndpoint final : public Port, public std::enable_shared_from_this
   [[nodiscard]] const LibfabricLibrary& library() const { return libfabric_; }
   [[nodiscard]] fid_ep* handle() const { return endpoint_.get(); }
   [[nodiscard]] fid_cq* completions() const { return queue_.get(); }
-  /// Of the port of `address`. Throws Error(system), without a rank.
+  /// The peer with the port of `address`. Throws Error(system), without a rank.
   [[nodiscard]] fi_addr_t peer(const std::string& address);
-  /// The name by which the provider knows `memory`, for those that ask for one; it must outlive the endpoint's end.
+  /// The provider's descriptor of `memory`, for providers that need one; the memory must outlive the endpoint.
   [[nodiscard]] void* describe(const void* memory, std::size_t bytes);
-  /// Readable when there are completions, once arm() has said so; -1 where the provider has none.
+  /// Readable if there are completions, once arm() has returned true; -1 if the provider has none.
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// Tells operations that they are done. True when there was one.
+  /// Notifies operations that are done. True if there was one.
   bool progress();
-  /// True: whatever comes from now on makes the descriptor readable. False: something is there already.
+  /// True: any later event makes the descriptor readable. False: something is there already.
   [[nodiscard]] bool arm();
-  /// Nothing is under way from here on, and no operation is told so.
+  /// Cancels everything in flight without notifying the operations.
   void close();
 
  private:
@@ -86,14 +86,14 @@ class LibfabricEndpoint final : public Port, public std::enable_shared_from_this
   std::string provider_;  // "tcp;ofi_rxm"
   std::string domain_name_;
   std::string address_;
-  bool registers_ = false;  // memory is named before it is used
+  bool registers_ = false;  // memory must be registered before use
   int descriptor_ = -1;
   Handle<fid_fabric> fabric_;
   Handle<fid_domain> domain_;
   Handle<fid_av> peers_;
   Handle<fid_cq> queue_;
-  std::map<std::pair<const void*, std::size_t>, Handle<fid_mr>> registered_;  // by where and how many bytes
-  Handle<fid_ep> endpoint_;                                                   // goes first
+  std::map<std::pair<const void*, std::size_t>, Handle<fid_mr>> registered_;  // by address and length
+  Handle<fid_ep> endpoint_;                                                   // destroyed first
 };
 
 }  // namespace syntony

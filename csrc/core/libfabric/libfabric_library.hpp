@@ -1,5 +1,5 @@
-// libfabric, found when the process first asks for it: nothing of ours is linked with it. These functions open a
-// fabric; all others are reached through what they return.
+// libfabric, loaded on first use: nothing is linked against it at build time. These functions open a fabric; all others
+// are reached through the objects they return.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -17,9 +17,9 @@ struct LibfabricLibrary {
   decltype(&fi_fabric) fabric = nullptr;
   decltype(&fi_strerror) strerror = nullptr;
 
-  /// Loaded once. Throws Error(system) where there is none, or one older than the headers that this was built with.
+  /// Loaded once. Throws Error(system) if it is missing, or older than the headers that this was built with.
   [[nodiscard]] static const LibfabricLibrary& get();
-  /// libfabric's sentence for what its functions return, or its completions hold.
+  /// libfabric's message for a return value or a completion's error.
   [[nodiscard]] std::string sentence(long error) const {
     return strerror(static_cast<int>(error < 0 ? -error : error));
   }

@@ -25,7 +25,7 @@ fi_addr_t LibfabricLink::peer_address() {
   return peer_;
 }
 
-// Payloads under way to one rank have tags of their own: a stream has far fewer slots than this has numbers. Some
+// Payloads in flight to one rank have distinct tags: a stream has far fewer slots than this has numbers. Some
 // providers' tags have 48 bits.
 std::uint64_t LibfabricLink::tag_of(std::uint32_t from, const FramePrefix& prefix) const {
   constexpr unsigned kNumber = 16, kStream = 12;
@@ -57,7 +57,7 @@ void LibfabricLink::write_message(Task& task, const MessageHeader& message, cons
 }
 
 void LibfabricLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  [[maybe_unused]] const fi_addr_t known = peer_address();  // may throw, and then nothing has begun
+  [[maybe_unused]] const fi_addr_t known = peer_address();  // may throw, before anything has begun
   last_ = key;
   const FramePrefix prefix = data_prefix(key, number);
   FramePrefix credit = prefix;
@@ -84,7 +84,7 @@ void LibfabricLink::send_credit(const FramePrefix& credit) {
   start(message);
 }
 
-// A credit may be given twice: this one is, of a stream on which this rank has sent.
+// Giving a credit twice is harmless: this one is for a stream on which this rank has sent.
 bool LibfabricLink::fence() {
   Task& fence = task(What::fence, credit_prefix(receiver(last_)));
   write_message(fence, addressed(fence.prefix), nullptr, 0);
@@ -104,7 +104,7 @@ void LibfabricLink::start(Task& task) {
 
 long LibfabricLink::attempt(Task& task) {
   fid_ep* const endpoint = endpoint_.handle();
-  // A slot has room for a power of two: so there are few sizes to register.
+  // A slot's capacity is a power of two, so there are few sizes to register.
   const std::size_t room = std::min(std::bit_ceil(std::size_t{task.length}), std::size_t{slot_bytes_});
   void* const described = task.what == What::payload || task.what == What::fetch
                               ? endpoint_.describe(task.slot, room)

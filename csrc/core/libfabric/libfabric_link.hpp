@@ -1,11 +1,11 @@
-// A MessageLink over libfabric: what is under way to one peer, and what libfabric had no room for yet.
+// A MessageLink over libfabric: the messages in flight to one peer, and those libfabric had no room for yet.
 //
-//      post()        message [MessageHeader | payload]           short ones, into a buffer that the other has posted
-//                    message [MessageHeader], tagged [payload]   long ones; the payload from the slot, which is held
-//                                                                until libfabric lets go of it
-//      the other     looks at the header first, and receives the payload where it belongs: into its slot, by the tag
-//      fence()       message [MessageHeader, of a credit]        that is complete when it was delivered
-//                                                                (FI_DELIVERY_COMPLETE), and so was what went before
+//     post()        message [MessageHeader | payload]           short ones, into a buffer that the other has posted
+//                   message [MessageHeader], tagged [payload]   long ones; the payload from the slot, which is held
+//                                                               until libfabric releases it
+//     the other     reads the header first, and receives the payload in its slot, by the tag
+//     fence()       message [MessageHeader, of a credit]        completes when it was delivered (FI_DELIVERY_COMPLETE),
+//                                                               and so was everything before it
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ namespace syntony {
 
 class LibfabricLink final : public MessageLink {
  public:
-  static constexpr std::size_t kShort = 8192 - sizeof(MessageHeader);  // bytes of payload that go with their header
+  static constexpr std::size_t kShort = 8192 - sizeof(MessageHeader);  // payload bytes that are sent with their header
 
   LibfabricLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank,
                 LibfabricEndpoint& endpoint, const std::string& address);
 
   using MessageLink::sent;
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
-  /// A message of this rank's, and what came with it.
+  /// A message from this rank, and its payload.
   void take(const MessageHeader& message, std::span<const std::byte> payload);
-  /// Tries again what libfabric had no room for. True when anything moved.
+  /// Retries what libfabric had no room for. True if anything moved.
   bool retry();
-  /// Nothing may tell when there is room.
+  /// True if something waits for room; there may be no event when there is room.
   [[nodiscard]] bool waits() const { return !waiting_.empty(); }
   void settle() override;
 
@@ -46,8 +46,8 @@ class LibfabricLink final : public MessageLink {
 
     LibfabricLink& link;
     What what = What::message;
-    FramePrefix prefix;              // whose payload it is; a credit's where there is none
-    std::vector<std::byte> message;  // as it travels
+    FramePrefix prefix;              // of the payload, or of a credit if there is none
+    std::vector<std::byte> message;  // encoded for the wire
     std::size_t message_bytes = 0;
     std::byte* slot = nullptr;  // of a payload
     std::size_t length = 0;
@@ -69,9 +69,9 @@ class LibfabricLink final : public MessageLink {
   std::uint32_t windows_;
   std::size_t slot_bytes_;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
-  StreamKey last_;                            // a stream that this rank has sent on
+  StreamKey last_;                            // a stream on which this rank has sent
   std::vector<std::unique_ptr<Task>> tasks_;  // all
-  std::vector<Task*> spare_;                  // those that are not under way
+  std::vector<Task*> spare_;                  // those not in flight
   std::deque<Task*> waiting_;                 // for room
   int failure_ = 0;
 };

@@ -1,6 +1,6 @@
-// libfabric (libfabric.org) between hosts: EFA, Slingshot, InfiniBand and what else it has providers for. It is loaded
-// when it is asked for, and built in where its headers are; libfabric_endpoint.cpp has this function, and
-// without_libfabric.cpp where they are not.
+// libfabric (libfabric.org) between hosts: EFA, Slingshot, InfiniBand and everything else it has providers for. Loaded
+// on request, and built in if its headers are available; this function is in libfabric_endpoint.cpp, or else in
+// without_libfabric.cpp.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace syntony {
 
-/// Throws Error(system), with what to install or to set, where there is no libfabric or none of its providers will do.
+/// Throws Error(system), with what to install or to set, if there is no libfabric or none of its providers is suitable.
 [[nodiscard]] std::shared_ptr<Port> open_libfabric_port();
 
 }  // namespace syntony

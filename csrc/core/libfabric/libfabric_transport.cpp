@@ -25,7 +25,7 @@ LibfabricTransport::~LibfabricTransport() {
     abandon();
     return;
   }
-  endpoint_->close();  // it may still use what links and buffers have
+  endpoint_->close();  // it may still use what links and buffers hold
   forget_links();
 }
 
@@ -34,9 +34,9 @@ bool LibfabricTransport::drain(std::chrono::milliseconds timeout) {
   return drained_;
 }
 
-// libfabric 1.17 (ofi_rxm over tcp) crashes when an endpoint is closed while messages are under way, and so does the
-// process of a peer that just connects to it. After a failure the endpoint stays as it is, with the memory that it may
-// use, until the process ends.
+// libfabric 1.17 (ofi_rxm over tcp) crashes if an endpoint is closed while messages are in flight, and so does the
+// process of a peer that is just connecting to it. After a failure the endpoint is left as it is, with the memory that
+// it may use, until the process ends.
 void LibfabricTransport::abandon() {
   struct Abandoned {
     std::shared_ptr<LibfabricEndpoint> endpoint;
@@ -54,7 +54,7 @@ std::unique_ptr<MessageLink> LibfabricTransport::make_link(std::uint32_t rank, c
 LibfabricTransport::Buffer::Buffer(LibfabricTransport& of)
     : transport(of), bytes(sizeof(MessageHeader) + LibfabricLink::kShort) {}
 
-// One that failed says nothing of who sent what: links hear of it by what they do themselves.
+// A failed receive does not say who sent what: links notice failures by their own operations.
 void LibfabricTransport::Buffer::done(int error, std::size_t came) {
   transport.unposted_.push_back(this);
   if (error == 0) transport.take(std::span(bytes).first(came));

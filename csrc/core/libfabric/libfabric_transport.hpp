@@ -29,9 +29,9 @@ class LibfabricTransport final : public MessageTransport {
   bool drain(std::chrono::milliseconds timeout) override;
 
  private:
-  static constexpr std::size_t kBuffers = 32;  // posted; what comes for more waits with the provider
+  static constexpr std::size_t kBuffers = 32;  // posted; further messages wait with the provider
 
-  /// A message comes here.
+  /// A posted buffer that receives a message.
   struct Buffer final : LibfabricOperation {
     explicit Buffer(LibfabricTransport& of);
     void done(int error, std::size_t came) override;

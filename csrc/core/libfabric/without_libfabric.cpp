@@ -1,4 +1,4 @@
-// Of this folder, what is built where libfabric's headers are not.
+// The part of this folder that is built if libfabric's headers are missing.
 #include "core/error.hpp"
 #include "core/libfabric/libfabric_port.hpp"
 

@@ -1,13 +1,13 @@
-// How a rank reaches the buffers of another process of its host without their being copied for it.
+// How a rank accesses the buffers of another process on its host without an extra copy.
 //
-//      registered   syntony.collectives.empty() and torch's allocator hook hand out memfds: each is mapped once
+//     registered   syntony.collectives.empty() and torch's allocator hook allocate memfds: each is mapped once
 //
-//      any other    process_vm_readv, where the system permits it (the same user; not in every sandbox)
+//     any other    process_vm_readv, if the system permits it (same user; not in every sandbox)
 //
-// SYNTONY_PEER_READS=0 forbids the latter, on all ranks when on one. What the system does not read (memory of devices,
-// secret memory) its owner knows before anything has moved: then all ranks go through copies.
+// SYNTONY_PEER_READS=0 forbids the latter, on all ranks if set on one. If the system cannot read a buffer (device
+// memory, secret memory), its owner knows before anything has moved, and all ranks use copies.
 //
-// Peers' memory is only read. So a rank that gave up (a time-out, an abort) may do with its buffers what it likes.
+// Peers' memory is only read. So a rank that gave up (a timeout, an abort) is free to reuse its buffers.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@
 
 namespace syntony {
 
-/// Where a buffer lies, as its owner tells its peers. Plain data.
+/// Where a buffer is, as told by its owner to its peers. Plain data.
 struct BufferAddress {
   std::uint64_t address = 0;  // in the owner's process
-  std::uint64_t offset = 0;   // in the registered piece,
-  std::uint64_t bytes = 0;    // how long it is: no peer may read more
-  std::uint32_t piece = 0;    // whose number this is in the owner's process; 0: not registered
+  std::uint64_t offset = 0;   // within the registered piece,
+  std::uint64_t bytes = 0;    // length: no peer may read more
+  std::uint32_t piece = 0;    // its number in the owner's process; 0: not registered
   std::int32_t descriptor = -1;
 };
 
@@ -43,10 +43,10 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   [[nodiscard]] static BufferAddress address_of(const std::byte* data, std::size_t bytes);
-  /// Whether the system reads these buffers of this process for others, by their first and last bytes.
+  /// True if the system lets others read these buffers of this process, judged by their first and last bytes.
   [[nodiscard]] static bool readable(std::span<const BufferAddress> buffers);
 
-  /// A number at an address: who can read it there can read all ordinary memory of this process.
+  /// A number at an address: a process that can read it there can read all ordinary memory of this process.
   struct Proof {
     std::uint64_t address = 0;
     std::uint64_t number = 0;
@@ -54,18 +54,18 @@ class PeerMemory {
   [[nodiscard]] Proof proof() const { return {reinterpret_cast<std::uint64_t>(&number_), number_}; }
   [[nodiscard]] bool convinced(std::uint32_t rank, const Proof& proof) const;
 
-  /// Copies `bytes` from `address` in the process of `rank`; false when they cannot be read. Throws Error(dead) naming
-  /// it when there is no such process any more.
+  /// Copies `bytes` from `address` in the process of `rank`; false if they cannot be read. Throws Error(dead) naming it
+  /// if the process no longer exists.
   [[nodiscard]] bool read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
 
-  /// The registered buffer as mapped here, or null when it is none or cannot be mapped. Valid until trim().
+  /// The registered buffer as mapped here, or null if not registered or not mappable. Valid until trim().
   [[nodiscard]] const std::byte* map(std::uint32_t rank, const BufferAddress& buffer);
-  /// Between operations: gives mappings back when there are many, since they keep what their owner may have freed.
+  /// Between operations: unmaps if there are many mappings, because they keep memory that its owner may have freed.
   void trim();
 
-  /// Whether all ranks can read all others' memory, once they have told each other.
+  /// Whether all ranks can read each other's memory; set once they have told each other.
   std::optional<bool> open_to_all;
-  /// Room to read into, from a cache line's begin on; kept for the next operation.
+  /// Memory to read into, aligned to a cache line; kept for the next operation.
   [[nodiscard]] std::span<std::byte> room(std::size_t bytes);
 
  private:
@@ -77,7 +77,7 @@ class PeerMemory {
   };
 
   std::vector<pid_t> processes_;
-  bool allowed_;  // to read, and to be read
+  bool allowed_;  // to read and to be read
   ReadPermission permission_;
   std::uint64_t number_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Mapping> mapped_;  // by rank and piece

@@ -10,7 +10,7 @@
 namespace syntony {
 namespace {
 
-/// All that this process lets read; the kernel keeps one answer per process, so there is one of these.
+/// Everyone whom this process lets read its memory; the kernel keeps one setting per process, so this is a singleton.
 struct Readers {
   std::mutex mutex;
   std::multiset<pid_t> processes;

@@ -1,8 +1,9 @@
-// Yama, the security module (ptrace_scope 1, as Ubuntu sets it), lets only ancestors of a process read its memory,
-// unless the process names somebody else. It can name one process (and with it that one's descendants), or all.
+// Yama, the security module (ptrace_scope 1, as set by Ubuntu), lets only ancestors of a process read its memory,
+// unless the process names another one. It can name one process (and thereby its descendants), or all.
 //
-// While groups are alive whose ranks read each other's memory: a process with one peer names that peer, one with
-// several has to name all processes of its user. Where Yama is not, or does not restrict to ancestors, nothing is said.
+// While groups exist whose ranks read each other's memory, a process with one peer names that peer, and one with
+// several has to name all processes of its user. Without Yama, or if it does not restrict to ancestors, nothing is
+// done.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +15,8 @@ namespace syntony {
 
 class ReadPermission {
  public:
-  ReadPermission() = default;  // for nobody
-  /// Withdrawn when the last one is gone that needs it.
+  ReadPermission() = default;  // permits nobody
+  /// Withdrawn when the last permission that needs it is destroyed.
   explicit ReadPermission(std::span<const pid_t> readers);
   ~ReadPermission();
   ReadPermission(const ReadPermission&) = delete;

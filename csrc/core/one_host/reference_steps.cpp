@@ -1,16 +1,16 @@
 // Larger collectives read the peers' own buffers: nothing is copied only to be shown.
 //
-//      introduce  (once in a group)  show a number in one's own memory; can one read the others'?
-//      offer                         show whether one could read all, and where one's buffers lie; then
-//                                       copy what one needs from the peers' inputs, or add up one's share of them
-//      collect    (all_reduce)       copy the shares that the others added up, from their outputs
-//      close                         show whether one could read what one needed; the peers are done with one's buffers
+//     introduce  (once in a group)  show a number in one's own memory; can one read the others'?
+//     offer                         show whether one could read all, and the addresses of one's buffers; then
+//                                      copy what one needs from the peers' inputs, or sum one's share of them
+//     collect    (all_reduce)       copy the shares that the others summed, from their outputs
+//     close                         show whether one could read what one needed; the peers are done with one's buffers
 //
-// Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
-// Where a buffer is such that nobody can (memory of a device, secret memory): what is moved is tried, and when that
-// failed, all goes through copies from the start, as nothing that is still needed was overwritten; what is added up may
-// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is mapped and read in place,
-// the rest is read by the system (peer_memory.hpp).
+// If some rank cannot read another's memory, the offer says so, and all ranks copy through stages instead. A particular
+// buffer may be unreadable for everybody (device memory, secret memory). Pure moves are tried; if one fails, everything
+// is copied through stages from the start, because nothing still needed was overwritten. A sum may overwrite its own
+// input, so the owner checks its buffers beforehand. Registered memory is mapped and read in place, the rest is read by
+// the system (peer_memory.hpp).
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -22,18 +22,18 @@
 namespace syntony {
 namespace {
 
-constexpr std::size_t kReducedBytes = std::size_t{256} << 10U;  // of all ranks at a time: they shall stay in cache,
+constexpr std::size_t kReducedBytes = std::size_t{256} << 10U;  // of all ranks at a time, to stay in cache,
 constexpr std::size_t kReducedOfRank = std::size_t{128} << 10U;
-constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get in
-// Blocks that leave no cache to what comes after them are written past it; copies within a rank's memory sooner.
+constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get a turn
+// Blocks large enough to evict everything else bypass the caches; copies within a rank's memory do so earlier.
 constexpr std::size_t kStreamedBytes = std::size_t{16} << 20U;
 constexpr std::size_t kStreamedOwnBytes = std::size_t{2} << 20U;
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageBytes);
 
 struct Offer {
   std::uint32_t reads_all = 0;  // whether this rank can read all others' memory,
-  std::uint32_t readable = 0;   // and whether what it offers can be read, as far as it has looked
-  BufferAddress buffer;         // its input, where all peers read the same; else the stage has one for each
+  std::uint32_t readable = 0;   // and whether its offered buffers can be read, as far as checked
+  BufferAddress buffer;         // its input, if all peers read the same; else the stage has one for each
 };
 struct Report {
   std::uint32_t failed = 0;
@@ -108,7 +108,7 @@ class ReferenceSteps final : public SharedSteps {
     return *reinterpret_cast<Plain*>(memory);
   }
   [[nodiscard]] const Offer& offer_of(std::uint32_t rank) const { return as<Offer>(line(job_.rounds.buffer(rank))); }
-  /// Beside an offer: the buffer for `to`, or the output of an all_reduce.
+  /// Stored next to an offer: the buffer for `to`, or the output of an all_reduce.
   static BufferAddress& beside(StageBuffer& buffer, std::uint32_t to) {
     return as<BufferAddress>(buffer.stage.data() + to * sizeof(BufferAddress));
   }
@@ -139,7 +139,7 @@ class ReferenceSteps final : public SharedSteps {
     return PeerMemory::address_of(data, block.elements * job_.element_bytes);
   }
 
-  /// What the offers mean: true when buffers are read from here on, false when these steps end with their round.
+  /// Evaluates the offers: true if buffers are read from here on, false if these steps end with their round.
   bool agree() {
     bool all = true, readable = true;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
@@ -160,7 +160,8 @@ class ReferenceSteps final : public SharedSteps {
     return job_.facts.by_destination ? beside(job_.rounds.buffer(from), job_.rank) : offer_of(from).buffer;
   }
 
-  /// Counts are in the fingerprint, so this holds; but nobody reads beyond another's buffer, whatever was called.
+  /// Counts are part of the fingerprint, so this holds; but no rank ever reads beyond another's buffer, whatever was
+  /// called.
   void check_length(std::uint32_t from) const {
     if (from == job_.rank || !job_.reads_from(from)) return;
     const std::uint64_t expected = job_.block(from, job_.rank).elements * job_.element_bytes;
@@ -177,7 +178,7 @@ class ReferenceSteps final : public SharedSteps {
 
   void plan_copies() {
     for (std::uint32_t step = 0; step < job_.ranks; ++step) {
-      const std::uint32_t from = (job_.rank + step) % job_.ranks;  // not all from the same rank at once
+      const std::uint32_t from = (job_.rank + step) % job_.ranks;  // not all ranks read from the same one at once
       if (!job_.reads_from(from)) continue;
       const Block& block = job_.block(from, job_.rank);
       if (from != job_.rank) {
@@ -188,7 +189,7 @@ class ReferenceSteps final : public SharedSteps {
     }
   }
 
-  /// One part of this rank's share of the sum, or of its block of a reduce_scatter.
+  /// Sums one part of this rank's share, or of its block of a reduce_scatter.
   bool add() {
     const Block& block = job_.block(0, job_.rank);
     const bool shared = job_.call.collective == Collective::all_reduce;
@@ -240,7 +241,7 @@ class ReferenceSteps final : public SharedSteps {
 
   [[nodiscard]] bool streamed(std::size_t elements) const { return elements * job_.element_bytes >= kStreamedBytes; }
 
-  /// One part of what is to be copied.
+  /// Copies one part of what is to be copied.
   bool copy_next() {
     if (next_ < copies_.size()) {
       const Copy& copy = copies_[next_];
@@ -293,11 +294,11 @@ class ReferenceSteps final : public SharedSteps {
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;
-  bool failed_ = false;                  // to read what is only to be moved
-  std::unique_ptr<SharedSteps> staged_;  // instead, when something cannot be read
+  bool failed_ = false;                  // to read data that is only to be moved
+  std::unique_ptr<SharedSteps> staged_;  // used instead if something cannot be read
   std::vector<Copy> copies_;
   std::size_t next_ = 0;  // copy
-  std::size_t at_ = 0;    // element of it, or of the share that is added up
+  std::size_t at_ = 0;    // current element of it, or of the share that is summed
 };
 
 }  // namespace

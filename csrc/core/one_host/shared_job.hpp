@@ -1,4 +1,4 @@
-// What all steps of a shared collective know.
+// What all steps of a shared collective need to know.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct SharedJob {
   std::size_t element_bytes = call.element_bytes();
   std::uint32_t rank = rounds.rank();
   std::uint32_t ranks = rounds.ranks();
-  std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // for which a source has blocks of their own
+  std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // with blocks of their own per source
   bool shows = !facts.root_gives || rank == call.root;
   bool reads = !facts.root_takes || rank == call.root;
 
@@ -40,15 +40,14 @@ struct SharedJob {
   void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements > 0 && to != from) vector_copy(to, from, elements * element_bytes);
   }
-  /// Adds (or whatever the operator is) what `source(rank)` points to, in the order of ranks, so that results are equal
-  /// wherever they are computed.
+  /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed.
   template <typename Source>
   void reduce_all(std::byte* to, std::size_t elements, const Source& source) const {
     std::array<const std::byte*, kMostRanksOfHost> sources;
     for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
     reduce(call.dtype, call.op, to, std::span(sources).first(ranks), elements);
   }
-  /// The part of a stretch that `of` adds up: whole cache lines.
+  /// The part of a stretch that rank `of` reduces: whole cache lines.
   [[nodiscard]] Stretch share(std::uint32_t of, Stretch whole) const {
     const std::size_t line = kCacheLine / element_bytes;
     const std::size_t each = (whole.count / ranks + line) / line * line;

@@ -1,7 +1,7 @@
-// One collective of one host's ranks on its way through the SharedRounds of their group.
+// One collective in flight among one host's ranks, through the SharedRounds of their group.
 //
-// No Program, no queue, no header per message: one loop over shared memory, and compared bit by bit with
-// the Programs it stands for (tests/csrc/runtime/calls/test_collectives.py).
+// No Program, no queue, no header per message: one loop over shared memory, compared bit by bit with the equivalent
+// Programs in a test (tests/csrc/runtime/calls/test_collectives.py).
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace syntony {
 
 class SharedOperation {
  public:
-  /// `rounds` and `call` must outlive it.
+  /// `rounds` and `call` must outlive this.
   SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, const Call& call);
 
-  /// As far as it goes now, but not further than a round, or a part of one that takes long. True when anything moved.
-  /// Throws SharedMismatch, perhaps about the operation before.
+  /// Advances as far as possible now, but at most by a round, or by part of a long one. True if anything moved. Throws
+  /// SharedMismatch, perhaps about the previous operation.
   bool step();
   [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
@@ -31,9 +31,9 @@ class SharedOperation {
   SharedJob job_;
   Stamp stamp_;
   std::uint64_t ticket_;
-  std::unique_ptr<SharedSteps> steps_;  // from its turn on: which ones depends on what the operations before agreed on
+  std::unique_ptr<SharedSteps> steps_;  // from its turn on: which ones depends on what earlier operations agreed on
   bool done_ = false;
-  bool shown_ = false;      // this round's
+  bool shown_ = false;      // in this round
   std::uint32_t next_ = 0;  // the first peer that has not been seen in this round
 };
 

@@ -1,20 +1,20 @@
-// How the ranks of one host show each other bytes, without a queue between them: in rounds.
+// How the ranks of one host show each other bytes without a queue between them: in rounds.
 //
-// Every priority (priority.hpp) has SharedRounds of its own, and every rank two stage buffers in them, used in turn.
-// Round k of a rank:
+// Every priority (priority.hpp) has SharedRounds of its own, in which every rank has two stage buffers, used
+// alternately. Round k of a rank:
 //
-//      1. when all peers have published round k-1       (nobody reads buffer k mod 2 any more: that was round k-2)
-//      2. write into buffer k mod 2, publish k          (one store; the fingerprint and up to 48 bytes share its line)
-//      3. when those one reads from have published k    read their buffers
+//     1. once all peers have published round k-1     (nobody reads buffer k mod 2 any more: that was round k-2)
+//     2. write into buffer k mod 2, publish k        (one store; the fingerprint and up to 48 bytes share its line)
+//     3. once the ranks it reads from published k    read their buffers
 //
 //      buffer 0  | stamp fingerprint 48 bytes |  stage .. |      stamp: the round published here last
 //      buffer 1  | stamp fingerprint 48 bytes |  stage .. |      (shm_segment.hpp, StageBuffer)
 //
 // A collective is a few rounds (shared_operation.hpp); all ranks go through the same rounds in the same order, because
-// they run the same collectives of a priority in the same order. (Once all peers have published k, 1. is true of round
-// k+1: what round k computes may be written where round k+1 shows it.)
+// they run the same collectives of a priority in the same order. (Once all peers have published k, condition 1 holds
+// for round k+1: results of round k may be written where round k+1 shows them.)
 //
-// Touched by the group's owner of progress only; nothing here blocks.
+// Used only by the group's owner of progress; nothing here blocks.
 #pragma once
 
 #include <array>
@@ -29,17 +29,17 @@
 
 namespace syntony {
 
-/// A peer shows something for another operation than this rank's: what, the control plane knows.
+/// A peer shows data for another operation than this rank's; the control plane knows which.
 struct SharedMismatch : std::exception {
   SharedMismatch(std::uint32_t rank, Priority its_priority, std::uint64_t number)
       : peer(rank), priority(its_priority), sequence(number) {}
   [[nodiscard]] const char* what() const noexcept override { return "a peer is in another operation"; }
   std::uint32_t peer;
   Priority priority;       // of this rank's operation,
-  std::uint64_t sequence;  // and its number among those of its priority
+  std::uint64_t sequence;  // and its number within that priority
 };
 
-/// Whose round it is: what peers compare.
+/// The operation that a round belongs to, which peers compare.
 struct Stamp {
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint = 0;
@@ -47,32 +47,32 @@ struct Stamp {
 
 class SharedRounds {
  public:
-  /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this.
-  /// `processes`: by rank. `looks`: how often arrived() looks at a peer's line.
+  /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this. `processes`: by rank.
+  /// `looks`: how often arrived() checks a peer's line.
   SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
                Priority priority, unsigned looks = 1);
-  /// Looks that what a peer has just written takes to come from its core, some 100 ns: less than a turn of the progress
-  /// engine, which would find it late. Not where peers need the core to write.
+  /// Number of checks that cover the time in which a peer's latest write travels between cores, about 100 ns: less than
+  /// a turn of the progress engine, which would find it late. Do not use it if peers need the core to write.
   static constexpr unsigned kTravels = 100;
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
 
-  /// The last that this rank has published.
+  /// The last round that this rank has published.
   [[nodiscard]] std::uint64_t round() const { return round_; }
-  /// True when `peer` has published the round that this rank published last (throws SharedMismatch when it did so for
-  /// another operation),
+  /// True if `peer` has published the round that this rank published last. Throws SharedMismatch if it did so for
+  /// another operation.
   [[nodiscard]] bool arrived(std::uint32_t peer);
-  [[nodiscard]] bool published(std::uint32_t peer) const;  // the same, without the comparison
-  /// and when all have, so that next() may be written.
+  [[nodiscard]] bool published(std::uint32_t peer) const;  // the same, without comparing operations
+  /// True if all peers have, so that next() may be written.
   [[nodiscard]] bool all_arrived();
-  /// Peers have read what next() held: its line comes here, to be written as soon as there is something to show.
+  /// Peers have read next(): fetches its line, so that it can be written as soon as there is something to show.
   void fetch_next() const;
-  /// This rank's buffer of the next round.
+  /// This rank's buffer for the next round.
   [[nodiscard]] StageBuffer& next();
-  /// Makes what was written the peers'.
+  /// Makes what was written visible to the peers.
   void publish(const Stamp& operation);
-  /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next one.
+  /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next round.
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
@@ -90,9 +90,9 @@ class SharedRounds {
   unsigned looks_;
   std::uint32_t rank_;
   Priority priority_;
-  std::uint64_t round_ = 0;          // the last that this rank has published,
-  Stamp stamp_;                      // and for what
-  std::vector<std::uint64_t> seen_;  // by rank: a round that it has published, as far as was looked
+  std::uint64_t round_ = 0;          // the last round that this rank has published,
+  Stamp stamp_;                      // and the operation it belonged to
+  std::vector<std::uint64_t> seen_;  // by rank: the latest published round that was seen
   PeerMemory memory_;
   std::uint64_t entered_ = 0;
   std::uint64_t left_ = 0;

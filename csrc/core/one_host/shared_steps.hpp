@@ -18,17 +18,17 @@ class SharedSteps {
   [[nodiscard]] virtual bool done() const = 0;
   /// Writes what peers need into this rank's next buffer. Once per round.
   virtual void show() = 0;
-  /// What needs nothing of the peers: once per round, after show().
+  /// Work that needs nothing from the peers: called once per round, after show().
   virtual void meanwhile() {}
-  /// Whether this round waits for what `peer` shows.
+  /// True if this round waits for what `peer` shows.
   [[nodiscard]] virtual bool needs(std::uint32_t peer) const = 0;
-  /// Reads what the peers showed. False: there is more to do in this round, call again.
+  /// Reads what the peers showed. False: there is more to do in this round; call again.
   virtual bool read() = 0;
 };
 
-/// Through copies that stay in cache (staged_steps.cpp).
+/// With copies that stay in cache (staged_steps.cpp).
 [[nodiscard]] std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job);
-/// Straight from the peers' own buffers, where the system lets ranks read them (reference_steps.cpp).
+/// Directly from the peers' own buffers, if the system lets ranks read them (reference_steps.cpp).
 [[nodiscard]] std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job);
 
 }  // namespace syntony

@@ -14,13 +14,13 @@ constexpr std::size_t kMovedBytes = std::size_t{1} << 20U;
 constexpr std::size_t kMovedByStringBytes = std::size_t{8} << 20U;
 constexpr std::size_t kAddedBytes = std::size_t{2} << 20U;
 constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;
-// Bytes of a sum that all ranks bring together, or each of two: beyond, to read only one's share of them pays.
+// Bytes that all ranks contribute to a sum, or each of two ranks: above this, reading only one's share pays off.
 constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;
 constexpr std::size_t kOneShotOfTwo = std::size_t{1} << 20U;
 
 SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t bytes) {
   const bool sums_one_block = collective == Collective::all_reduce || collective == Collective::reduce;
-  // Of two ranks, each reads as much, in more steps; but it shows half.
+  // With two ranks, two-shot reads as much, in more steps; but it shows half.
   const bool few = ranks > 2 ? bytes * ranks <= kOneShotBytes : bytes <= kOneShotOfTwo;
   const bool shares = sums_one_block && !few;
   return shares ? SharedWay::two_shot : SharedWay::exchange;
@@ -32,7 +32,7 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
   const bool sums = facts_of(collective).reduces;
   const std::size_t moved = copies_by_string() ? kMovedByStringBytes : kMovedBytes;
   const std::size_t least = collective == Collective::all_reduce ? kAddedForAllBytes : sums ? kAddedBytes : moved;
-  // `reduce` has no place where those who get nothing could leave their share of the sum.
+  // With `reduce`, ranks without a result have no buffer for their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);
 }

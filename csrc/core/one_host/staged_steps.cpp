@@ -1,17 +1,17 @@
 // The two ways to cut a collective into rounds (pieces are small enough to stay in cache between ranks):
 //
-//      exchange  (all of them)            round i: show piece i of what others need; read theirs
+//     exchange  (all of them)            round i: show piece i of what others need; read theirs
 //
-//                 rank 0  [ a0 b0 ] ---> | a0 b0 |         all_reduce: everybody adds everything
-//                 rank 1  [ a1 b1 ] ---> | a1 b1 |         all_gather, all_to_all, ..: everybody copies its part
+//                rank 0  [ a0 b0 ] ---> | a0 b0 |         all_reduce: every rank adds everything
+//                rank 1  [ a1 b1 ] ---> | a1 b1 |         all_gather, all_to_all, ..: every rank copies its part
 //
-//      two-shot  (all_reduce and reduce   round i: show piece i without one's own share, and one's share of the sum of
-//                 of many bytes)                   piece i-1; add up one's share of piece i, copy the others' of i-1
+//     two-shot  (large all_reduce        round i: show piece i without one's own share, and one's share of the sum of
+//                and reduce)                      piece i-1; sum one's share of piece i, copy the others' of i-1
 //
-//                 rank 0  [ a0 b0 ] ---> |    b0 |  a = a0+a1 ---> | a |  ---> [ a b ]
-//                 rank 1  [ a1 b1 ] ---> | a1    |  b = b0+b1 ---> | b |  ---> [ a b ]
+//                rank 0  [ a0 b0 ] ---> |    b0 |  a = a0+a1 ---> | a |  ---> [ a b ]
+//                rank 1  [ a1 b1 ] ---> | a1    |  b = b0+b1 ---> | b |  ---> [ a b ]
 //
-// Sums are taken in the order of ranks, so they are equal on all of them.
+// Sums are computed in rank order, so they are equal on all ranks.
 #include <algorithm>
 
 #include "core/one_host/shared_job.hpp"
@@ -21,17 +21,16 @@
 namespace syntony {
 namespace {
 
-// Small pieces take turns through so many bytes of a buffer: to write again what a peer has just read, line by line in
-// the nearest cache, costs twice as much as to write what lies a level further (8 to 32 KiB, 2 ranks: 2.1 -> 1.4
-// us, 7.5
-// -> 3.6).
+// Small pieces rotate through this many bytes of a buffer: overwriting, in the nearest cache, lines that a peer has
+// just read costs twice as much as writing lines one level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 ->
+// 3.6).
 constexpr std::size_t kTurnBytes = std::size_t{128} << 10U;
 static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= StageBuffer::kStageBytes);
-// What several peers get is shown in one round if it fits: fewer turns where ranks share CPUs (4 ranks on 2 CPUs, 256
+// What several peers receive is shown in one round if it fits: fewer turns if ranks share CPUs (4 ranks on 2 CPUs, 256
 // KiB reduce_scatter 64 -> 48 us, 1 MiB all_to_all 640 -> 500).
 constexpr std::size_t kDealtBytes = StageBuffer::kStageBytes - kMostRanksOfHost * kCacheLine;
 
-/// Where in a stage what takes `bytes` lies in a round. Ranks that bring equally much to it agree.
+/// Where in a stage `bytes` bytes are placed in a round. Ranks that contribute equally many bytes agree.
 std::size_t turn(std::uint64_t round, std::size_t bytes) {
   const std::size_t turns = kTurnBytes / std::max(bytes, kCacheLine);
   return turns > 1 ? round / 2 % turns * bytes : 0;
@@ -90,11 +89,11 @@ class ExchangeSteps final : public SharedSteps {
     if (first_ >= block.elements) return {};
     return {first_, std::min(piece_, block.elements - first_)};
   }
-  /// Where in what `from` shows the piece for `to` lies: it shows nothing to itself.
+  /// Where the piece for `to` is in what `from` shows; a rank shows nothing to itself.
   [[nodiscard]] std::size_t place(std::uint32_t from, std::uint32_t to) const {
     return job_.facts.by_destination ? (to < from ? to : to - 1) * pitch_ : 0;
   }
-  /// Where this round's piece of what `from` has for this rank lies.
+  /// Where this round's piece from `from` for this rank is.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
     return memory_of(job_.rounds.buffer(from), job_.rounds.round()) + place(from, job_.rank);
@@ -118,11 +117,11 @@ class ExchangeSteps final : public SharedSteps {
 
   SharedJob job_;
   std::size_t longest_;    // block, in elements
-  std::uint32_t shown_;    // pieces in a round, of different blocks
-  std::size_t piece_;      // of a block, in elements
+  std::uint32_t shown_;    // pieces per round, of different blocks
+  std::size_t piece_;      // per block, in elements
   std::size_t pitch_;      // between the pieces in a buffer, in bytes
-  bool inlined_;           // in the stamp's own line
-  std::size_t first_ = 0;  // element of this round's piece
+  bool inlined_;           // whether the piece fits the stamp's own line
+  std::size_t first_ = 0;  // first element of this round's piece
 };
 
 class TwoShotSteps final : public SharedSteps {
@@ -147,7 +146,7 @@ class TwoShotSteps final : public SharedSteps {
     const Stretch part = piece(first_);
     const Stretch share = job_.share(job_.rank, part);
     // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
-    // back lines that peers have read in less time than sums do, so it is added up where only this rank looks.
+    // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads.
     std::byte* shown = job_.rounds.next().stage.data() + kPieceBytes;
     if (share.count > 0) {
       std::byte* const sum = job_.reads ? output(share) : shown;
@@ -181,7 +180,7 @@ class TwoShotSteps final : public SharedSteps {
   SharedJob job_;
   Block block_;
   std::size_t piece_;      // elements
-  std::size_t first_ = 0;  // element of this round's piece
+  std::size_t first_ = 0;  // first element of this round's piece
   bool finished_ = false;
 };
 

@@ -27,15 +27,15 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kYields = 200;                                   // before a waiter sleeps
-constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 10'000'000};  // a sleeper looks after its peer so often
+constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 10'000'000};  // how often a sleeper checks its peer
 
-// std::atomic's own wait() is for threads of one process.
+// std::atomic's own wait() works only between threads of one process.
 void sleep_while(const Atomic<std::uint32_t>& value, std::uint32_t seen) {
   ::syscall(SYS_futex, &value, FUTEX_WAIT, seen, &kLook, nullptr, 0);
 }
 void wake_all(Atomic<std::uint32_t>& value) { ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-/// The memfd behind a descriptor of a process, whole. Null when it cannot be mapped.
+/// Maps the whole memfd behind a descriptor of a process. Null if it cannot be mapped.
 std::shared_ptr<std::byte> map_whole(pid_t process, int descriptor) {
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -151,7 +151,7 @@ std::uint32_t Window::next(std::uint32_t rank) { return asked_[rank].fetch_add(1
 
 bool Window::arrived(std::uint32_t rank, std::uint32_t number) const {
   const std::uint32_t signals = peers_[group_->rank()].counts[rank].signals.load(std::memory_order_acquire);
-  return static_cast<std::int32_t>(signals - number) >= 0;  // they may wrap around
+  return static_cast<std::int32_t>(signals - number) >= 0;  // the counters may wrap around
 }
 
 void Window::await(std::uint32_t rank, std::uint32_t number, milliseconds timeout) const {
@@ -175,7 +175,7 @@ void Window::await(std::uint32_t rank, std::uint32_t number, milliseconds timeou
       continue;
     }
     done();
-    if (arrived(rank, number)) return;  // its last act
+    if (arrived(rank, number)) return;  // its last signal counts even if it has died since
     if (failure) std::rethrow_exception(failure);
     if (ended) throw Error(Error::Kind::dead, sentence(rank, "its process has ended"), {static_cast<int>(rank)});
     throw Error(Error::Kind::timeout, sentence(rank, "timed out after " + std::to_string(timeout.count()) + " ms"),

@@ -1,12 +1,11 @@
-// One-sided access between the ranks of a host: memory that all of them map, and signals that say what is in it.
+// One-sided access between the ranks of a host: memory that all of them map, and signals that announce its contents.
 //
-//      rank 0                                      rank 1
-//      put(1, offset, bytes)   ── copies ──►       memory
-//      signal(1)               ── adds 1 ──►       count of rank 0's signals  ◄──  await(0, ..) sleeps until it is
-//      there
+//     rank 0                                      rank 1
+//     put(1, offset, bytes)   ── copies ──►       memory
+//     signal(1)               ── adds 1 ──►       count of rank 0's signals  ◄──  await(0, ..) sleeps until it arrives
 //
-// What a rank has put before it signals, the one who has awaited the signal sees. Nothing else is ordered or protected:
-// two that write the same bytes at the same time, or read what is being written, are on their own.
+// A rank that has awaited a signal sees everything that the signalling rank put before it. Nothing else is ordered or
+// protected: concurrent writes of the same bytes, or reads of what is being written, are data races.
 #pragma once
 
 #include <chrono>
@@ -23,42 +22,43 @@
 
 namespace syntony {
 
-/// Thread-safe. Ends without the others: who still maps this rank's memory keeps it.
+/// Thread-safe. Destroyed independently of the others: ranks that still map this rank's memory keep it.
 class Window {
  public:
-  /// Collective over `group`, which lives as long. `memory` may be empty, and differ in size from rank to rank; it lies
-  /// in ShareableMemory, which its owner keeps. Throws on all ranks: Error(invalid) where a rank's memory does not, or
-  /// where the ranks are on several hosts, Error(system) where a rank cannot map the others' memory.
+  /// Collective over `group`, which must outlive it. `memory` may be empty and may differ in size between ranks; it
+  /// must be in ShareableMemory, which its owner keeps. Throws on all ranks: Error(invalid) if a rank's memory is not,
+  /// or if the ranks are on several hosts; Error(system) if a rank cannot map the others' memory.
   Window(std::shared_ptr<Communicator> group, std::span<std::byte> memory);
 
-  /// The memory of a rank as it is mapped here.
+  /// The memory of a rank as mapped here.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t rank) const { return peers_[rank].memory; }
-  /// Keeps that mapping, beyond the Window.
+  /// Keeps that mapping alive beyond the Window.
   [[nodiscard]] std::shared_ptr<const void> hold(std::uint32_t rank) const { return peers_[rank].mapped; }
 
   /// Throws Error(invalid) beyond the end of that rank's memory.
   void put(std::uint32_t rank, std::size_t offset, std::span<const std::byte> bytes) const;
   void signal(std::uint32_t rank) const;
 
-  /// The number of the next signal of `rank` that nobody here has asked for yet.
+  /// The number of the next signal from `rank` that nobody here has asked for yet.
   [[nodiscard]] std::uint32_t next(std::uint32_t rank);
   [[nodiscard]] bool arrived(std::uint32_t rank, std::uint32_t number) const;
-  /// Until that signal is there. Timeout 0: the group's. Throws Error: timeout or dead naming `rank`; the group's own.
+  /// Waits for that signal. Timeout 0: the group's. Throws Error: timeout or dead naming `rank`, or the group's own
+  /// error.
   void await(std::uint32_t rank, std::uint32_t number, std::chrono::milliseconds timeout) const;
 
  private:
-  /// How often one rank has signalled another, which owns the memory it lies in. Zeros at first.
+  /// How often one rank has signalled another, in the memory of the latter. Initially zero.
   struct alignas(64) Count {
     Atomic<std::uint32_t> signals;
     Atomic<std::uint32_t> sleepers;
   };
   struct Peer {
     std::span<std::byte> memory;
-    std::span<Count> counts;  // by who signals
+    std::span<Count> counts;  // by signalling rank
     std::shared_ptr<const void> mapped, mapped_counts;
     pid_t process = 0;
   };
-  /// Where a rank's memory lies, as it tells the others.
+  /// Where a rank's memory is, as told to the others.
   struct Place;
 
   std::vector<Place> exchange(const Place& mine) const;

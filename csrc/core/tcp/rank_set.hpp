@@ -1,4 +1,5 @@
-// A set of ranks of one group: a bit each, so that a set of thousands is some hundred bytes, in memory and on the wire.
+// A set of ranks of one group: one bit each, so that a set of thousands takes some hundred bytes, in memory and on the
+// wire.
 #pragma once
 
 #include <bit>
@@ -23,7 +24,7 @@ class RankSet {
     }
     return true;
   }
-  /// Ascending.
+  /// In ascending order.
   template <typename Visit>
   void each(const Visit& visit) const {
     for (std::size_t place = 0; place < words_.size(); ++place) {

@@ -18,9 +18,9 @@ namespace syntony {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
-constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in the place of a peer's
-constexpr std::uint32_t kEachWithEach = 16;        // ranks of a group: above, a rank's neighbours are few
-constexpr int kReadsAtOnce = 16;  // before another peer, and whatever else the owner of progress has to do
+constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in place of a peer's
+constexpr std::uint32_t kEachWithEach = 16;        // ranks of a group: above this, each rank has few neighbours
+constexpr int kReadsAtOnce = 16;  // before another peer, and everything else that the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
   epoll_event event{};
@@ -29,7 +29,7 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
   return event;
 }
 
-/// Most of the time nothing waits, on none of many connections: then no memory does.
+/// Of many connections, almost none has data waiting, so idle ones hold no memory.
 void drop_front(std::vector<std::byte>& bytes, std::size_t count) {
   if (count == bytes.size()) {
     bytes = std::vector<std::byte>();
@@ -38,7 +38,7 @@ void drop_front(std::vector<std::byte>& bytes, std::size_t count) {
   }
 }
 
-/// Sets a flag for as long as it lives.
+/// Sets a flag for its lifetime.
 class Raised {
  public:
   explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
@@ -130,7 +130,7 @@ TcpControl::Held TcpControl::own_status() {
   return held(encode(status));
 }
 
-/// Ranks do the same, mostly: so what they say is kept once. Empty for what cannot be believed.
+/// Ranks mostly do the same, so equal statuses are stored once. Empty for an invalid one.
 TcpControl::Held TcpControl::held(std::span<const std::byte> bytes) {
   constexpr std::size_t kLately = 8;
   for (const Held& said : lately_) {
@@ -153,7 +153,7 @@ void TcpControl::inquire() {
   }
   ++epoch_;
   ask(nullptr);
-  flood(Kind::status, identity_.rank, own_status()->bytes);  // who asks at the same time is not answered again
+  flood(Kind::status, identity_.rank, own_status()->bytes);  // a peer that asks at the same time is not answered again
 }
 
 void TcpControl::ask(const Edge* except) {
@@ -174,7 +174,7 @@ void TcpControl::abort(const Abort& reason) {
   if (std::exchange(told_, true)) return;
   if (!aborted_) aborted_ = reason;
   close_ranks();
-  // Also what was heard from a peer: the others must have it before our goodbye, or they would blame us for leaving.
+  // Also if it came from a peer: the others must have it before our goodbye, or they would blame us for leaving.
   flood(Kind::abort, identity_.rank, encode(*aborted_));
 }
 
@@ -189,11 +189,11 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
 }
 
 void TcpControl::leave() {
-  // The goodbyes of others first, also to who takes no more for now: after ours it hears nothing from us.
+  // First the goodbyes of others, even to peers that accept no more for now: after ours, they hear nothing from us.
   for (Edge& edge : edges_) {
     if (relays_ && edge.socket && !edge.gone.empty()) tell(edge, edge.gone, true);
   }
-  // What we have completed goes along: peers that still work on it must not miss us.
+  // Our completed operations go along, so that peers still working on them do not miss us.
   flood(Kind::leave, identity_.rank, own_status()->bytes);
   const Clock::time_point deadline = Clock::now() + kLongestGoodbye;
   for (Edge& edge : edges_) {
@@ -231,10 +231,10 @@ void TcpControl::write(Edge& edge) {
     if (n >= 0) {
       written += static_cast<std::size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) {
-      blocked = true;  // later: nobody says it again
+      blocked = true;  // from now on, so that nobody repeats it
     } else if (errno != EINTR) {
       written =
-          edge.outbox.size();  // broken for writing; what the peer said before, a goodbye perhaps, is still to be read
+          edge.outbox.size();  // broken for writing; what the peer sent before, perhaps a goodbye, has yet to be read
     }
   }
   drop_front(edge.outbox, written);

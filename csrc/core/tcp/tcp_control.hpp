@@ -1,29 +1,29 @@
-// The control plane (control.hpp) between machines: small connections, apart from the data.
+// The control plane (control.hpp) between machines: small connections, separate from the data.
 //
-//      up to 16 ranks: each with each            more: rank r with r +- 1, 2, 4, 8, .. (mod n); what is new to a rank
-//                                                it tells its neighbours, so all know it after some log n steps
+//     up to 16 ranks: each with each            more: rank r with r +- 1, 2, 4, 8, .. (mod n); a rank tells its
+//                                               neighbours what is new to it, so all know it after about log n steps
 //
-//   inquire {epoch, last started} ->                                       asked only when something is late
-//                <- status {version; by priority: completed, last started}      again when the late one starts, but
-//                                                                               where ranks relay: they ask again
-//   statuses {epoch; status, the ranks it is of; ..} ->                    where ranks relay (tcp_relays.cpp)
-//   abort {kind, guilty ranks, sentence} ->                                the group has failed
-//   post {number, text} ->                                                 ranks meet again (regroup.hpp)
-//   leave {status} ->                                                      a goodbye: what follows is no death
-//   dead {how} ->                                                          a neighbour's connection ended without one
+//  inquire {epoch, last started} ->                                       asked only when something is late
+//               <- status {version; by priority: completed, last started}      again when the late one starts, unless
+//                                                                              ranks relay: then they ask again
+//  statuses {epoch; status, the ranks it is of; ..} ->                    if ranks relay (tcp_relays.cpp)
+//  abort {kind, ranks at fault, message} ->                               the group has failed
+//  post {number, text} ->                                                 ranks meet again (regroup.hpp)
+//  leave {status} ->                                                      a goodbye: the end that follows is no death
+//  dead {how} ->                                                          a neighbour's connection ended without one
 //
-// Each message says of which rank it tells, and whoever hears it first can tell that it is new: statuses have versions,
-// posts have numbers, inquiries epochs, and nobody ends twice. So it does not matter along how many ways it comes, and
-// deaths of some neighbours cut nobody off. Should a rank's next one in the circle have gone, it connects to the first
-// behind it that lives, as soon as somebody has something to say: so those who are left stay connected, whoever goes.
+// Each message names the rank that it is about, and its first receiver can tell that it is new: statuses have versions,
+// posts have numbers, inquiries epochs, and no rank ends twice. So messages may arrive along any number of paths, and
+// deaths of some neighbours isolate nobody. If a rank's successor in the circle has gone, it connects to the next one
+// that is alive, as soon as somebody has something to say, so the remaining ranks stay connected, whichever leave.
 //
-// announce() and complete() store, and send nothing but where somebody waits for what starts; progress() answers
-// those who ask. So a rank that is busy elsewhere answers as long as its progress engine watches descriptors(), a rank
-// that is silent is stopped, and who waits for a rank learns at once what it comes with.
+// announce() and complete() only store, and send nothing unless somebody waits for what starts; progress() answers
+// inquiries. So a rank that is busy elsewhere answers as long as its progress engine watches descriptors(), a rank that
+// is silent is stopped, and a rank that waits for another learns immediately what it starts.
 //
-// A rank is dead when a connection of its ends without `leave`: at once when its process dies, after about 10 s without
-// a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too, and so does a peer
-// that asks and asks without reading the answers. A peer that left or died stays so.
+// A rank is dead when one of its connections ends without `leave`: immediately when its process dies, after about 10 s
+// without a sign when its host vanishes (tcp_socket.hpp). Invalid messages end the connection too, as does a peer that
+// keeps asking without reading the answers. A peer that left or died stays so.
 #pragma once
 
 #include <array>
@@ -45,20 +45,20 @@
 
 namespace syntony {
 
-/// Not thread-safe: whoever owns progress calls it.
+/// Not thread-safe: called by the owner of progress.
 class TcpControl final : public ControlPlane {
  public:
-  /// How many of its own operations of each priority a rank remembers; of others it hears of, where it relays, the last
-  /// kRelayed.
+  /// How many of its own operations a rank remembers per priority. If it relays, it remembers the last kRelayed of
+  /// other ranks.
   static constexpr std::size_t kRemembered = 16;
   static constexpr std::size_t kRelayed = 2;
 
-  /// The ranks with which `rank` of `ranks` has a control connection; `remote` are those on other machines.
+  /// The ranks with which `rank` of `ranks` has a control connection; `remote` are the ranks on other machines.
   [[nodiscard]] static std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t ranks,
                                                              std::span<const std::uint32_t> remote);
 
-  /// Takes the control sockets of `neighbours`, and tells of `remote`, which are those unless said. `meeting`, which
-  /// outlives this, is served by progress(): so whoever dials this rank is let in while it does something else.
+  /// Takes the control sockets of `neighbours`, and reports on `remote` (default: the neighbours). `meeting` must
+  /// outlive this and is served by progress(), so ranks that dial this one are let in while it does something else.
   /// Throws Error(system).
   TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting = nullptr,
              std::span<const std::uint32_t> remote = {});
@@ -66,21 +66,22 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
   void announce(const Descriptor& started) override;
   void complete(Priority priority, std::uint64_t sequence) override { completed_[index_of(priority)] = sequence; }
-  /// A neighbour that has not answered yet is not asked again; many ranks are asked less often.
+  /// A neighbour that has not answered yet is not asked again; with many ranks, inquiries are less frequent.
   void inquire() override;
   /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next three.
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                     std::uint64_t sequence) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
-  /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives.
+  /// How a peer ended, as a phrase to follow its name: "lost its connection (Connection reset by peer)". Empty while
+  /// alive.
   [[nodiscard]] std::string end_of(std::uint32_t peer) const override;
   [[nodiscard]] std::optional<std::uint64_t> news() const override { return news_; }
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
   void post(std::uint64_t number, std::string_view message) override;
   [[nodiscard]] std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const override;
-  /// Waits, a second at most and usually microseconds, until the peers' kernels have the goodbye, so that closing the
+  /// Waits, at most a second and usually microseconds, until the peers' kernels have the goodbye, so that closing the
   /// sockets afterwards cannot overtake it.
   void leave() override;
   void progress() override;
@@ -91,25 +92,25 @@ class TcpControl final : public ControlPlane {
   using Kind = ControlPrefix::Kind;
   using Clock = std::chrono::steady_clock;
   using Post = std::pair<std::uint64_t, std::string>;  // number, text
-  /// What a rank has said of its work, held once however many have said the same.
+  /// A rank's status, stored once even if many ranks report the same.
   struct Said {
     ControlStatus status;
-    std::vector<std::byte> bytes;  // as it travels
+    std::vector<std::byte> bytes;  // encoded for the wire
   };
   using Held = std::shared_ptr<const Said>;
   struct Edge {
     Edge(std::uint32_t other, std::uint32_t ranks) : rank(other), news(ranks), gone(ranks) {}
     std::uint32_t rank;
     UniqueFd socket;
-    std::vector<std::byte> inbox;   // bytes of a message that is not complete
+    std::vector<std::byte> inbox;   // bytes of an incomplete message
     std::vector<std::byte> outbox;  // bytes the kernel has not taken
-    bool blocked = false;           // it takes no more for now
+    bool blocked = false;           // the kernel accepts no more for now
     bool asked = false;             // an inquiry is open
-    // Where ranks relay:
-    bool listens = false;        // it is told what is heard in this epoch
-    std::size_t unanswered = 0;  // bytes it was asked and told since it has last said anything
-    RankSet news;                // whose last status it may not know
-    RankSet gone;                // of whose goodbye it may not know
+    // If ranks relay:
+    bool listens = false;        // it is told the statuses heard in this epoch
+    std::size_t unanswered = 0;  // bytes sent to it since it last said anything
+    RankSet news;                // ranks whose last status it may not know
+    RankSet gone;                // ranks whose goodbye it may not know
   };
   struct Peer {
     Held said;  // empty: nothing yet
@@ -117,8 +118,8 @@ class TcpControl final : public ControlPlane {
     bool reached = false;  // among ranks_
     [[nodiscard]] std::uint64_t version() const { return said ? said->status.version : 0; }
   };
-  /// A neighbour that says nothing, a stopped rank perhaps, is told no more than its kernel is sure to take: a
-  /// connection whose window stays shut counts as dead.
+  /// A silent neighbour, perhaps a stopped rank, is sent no more than its kernel is sure to accept: a connection whose
+  /// window stays shut counts as dead.
   static constexpr std::size_t kMostUnanswered = 32U << 10U;
   using Posts = std::array<Post, kPostSlots>;
 
@@ -130,7 +131,7 @@ class TcpControl final : public ControlPlane {
   void write(Edge& edge);
   void listen();
   void read(Edge& edge);
-  /// Takes all whole messages from the inbox. False when one cannot be believed.
+  /// Takes all complete messages from the inbox. False if one is invalid.
   [[nodiscard]] bool take_messages(Edge& edge);
   [[nodiscard]] bool take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body);
   [[nodiscard]] bool take_inquiry(Edge& edge, std::span<const std::byte> body);
@@ -143,12 +144,12 @@ class TcpControl final : public ControlPlane {
   void close(Edge& edge);
   void end(std::uint32_t rank, PeerStatus::State state, std::string how);
   [[nodiscard]] Held held(std::span<const std::byte> bytes);
-  /// Of a rank, from a neighbour or, where that is null, from ourselves.
+  /// Records a rank's status, received from a neighbour or, if that is null, from this rank itself.
   void hear(std::uint32_t rank, const Held& said, Edge* from);
 
   Edge& join(std::uint32_t rank, UniqueFd socket);
 
-  // Where not every rank is a neighbour (tcp_relays.cpp).
+  // If not every rank is a neighbour (tcp_relays.cpp).
   void begin_epoch(std::uint64_t epoch, Edge* asker);
   void renew();
   void part(std::uint32_t rank, const Edge* from);
@@ -166,24 +167,24 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Edge> edges_;
-  std::vector<Peer> peers_;                    // by rank, all of the group
-  std::map<std::uint32_t, Posts> posts_;       // of those that have posted
-  std::map<std::uint32_t, std::string> ends_;  // of those that have ended: how
+  std::vector<Peer> peers_;                    // by rank, for the whole group
+  std::map<std::uint32_t, Posts> posts_;       // of ranks that have posted
+  std::map<std::uint32_t, std::string> ends_;  // of ranks that have ended: how
   std::vector<Held> lately_;                   // the last statuses heard, each once
   bool relays_ = false;                        // not every rank is a neighbour
-  bool frayed_ = false;                        // a neighbour has gone, perhaps the next in the circle
-  std::optional<std::uint32_t> called_;        // who is to come in its place
-  RankSet unreached_;                          // who could not
-  bool reading_ = false;                       // inside listen(): what is to be sent goes out together
+  bool frayed_ = false;                        // a neighbour has gone, perhaps the successor in the circle
+  std::optional<std::uint32_t> called_;        // the rank dialed in its place
+  RankSet unreached_;                          // ranks that could not be reached
+  bool reading_ = false;                       // inside listen(): messages are sent together afterwards
   std::vector<Descriptor> started_;            // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
   std::uint64_t version_ = 0;  // of our last status
   std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not
-  RankSet fresh_;              // who has answered in it
+  RankSet fresh_;              // ranks that have answered in it
   Clock::time_point epoch_began_;
-  bool curious_ = false;          // somebody waits for what we start next
-  std::optional<Abort> aborted_;  // told by us or by a peer, the first
-  bool told_ = false;             // it, to all neighbours
+  bool curious_ = false;          // somebody waits for what this rank starts next
+  std::optional<Abort> aborted_;  // the first one, by this rank or by a peer
+  bool told_ = false;             // whether it was sent to all neighbours
   std::uint64_t news_ = 0;
 };
 

@@ -13,10 +13,10 @@
 namespace syntony {
 namespace {
 
-/// Pieces handed to the kernel at once: 32 frames.
+/// Pieces passed to the kernel at once: 32 frames.
 constexpr std::size_t kPieces = 64;
 
-/// Bytes of a payload that are worth waking up for, where more is to come. Far less than the least receive buffer.
+/// Payload bytes worth waking up for if more is to come. Far less than the smallest receive buffer.
 constexpr int kWorthWaking = 32 * 1024;
 constexpr int kLittle = 4096;
 
@@ -134,7 +134,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
   } while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
-    await_payload();  // the read before may have filled its room exactly, and ended the frame that was waited for
+    await_payload();  // the previous read may have filled its room exactly and completed the awaited frame
     return Outcome::nothing;
   }
   if (n <= 0) {
@@ -143,7 +143,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
     return Outcome::ended;
   }
   const auto bytes = static_cast<std::size_t>(n);
-  // Less than asked for: the socket is empty until the next edge (epoll(7)), unless its end is what comes next.
+  // Less than requested: the socket is empty until the next edge (epoll(7)), unless end of file comes next.
   if (bytes < room && !hung_up_) readable_ = false;
 
   const std::size_t direct = std::min(bytes, remaining_.size());
@@ -161,14 +161,14 @@ void TcpFlow::redirect(std::span<const std::byte> from, std::byte* to) {
   remaining_ = {to + (remaining_.data() - from.data()), remaining_.size()};
 }
 
-// Packets of a slow wire come one by one, and nobody can use part of a frame.
+// Packets of a slow wire arrive one by one, and part of a frame is of no use.
 void TcpFlow::await_payload() {
   const int rest = static_cast<int>(std::min<std::size_t>(remaining_.size(), kWorthWaking));
   const int wanted = rest < kLittle ? 1 : rest;
   if (wanted == awaited_) return;
   if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0) {
     awaited_ = wanted;
-  } else if (wanted < awaited_) {  // else we wake too often, no more
+  } else if (wanted < awaited_) {  // otherwise the only cost is waking too often
     throw system_error("cannot wait for few bytes of a socket", errno);
   }
 }

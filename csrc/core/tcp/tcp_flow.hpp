@@ -1,19 +1,18 @@
-// One data socket, perhaps not yet connected: frames queued for writing, and the reading of frames straight into their
-// slots.
+// One data socket, perhaps not yet connected: frames queued for writing, and frames read directly into their slots.
 //
-//   writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  from where they lie, no copy
-//   reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
-//                                                                                     heads and the odd short payload;
-//                                                                                     a head that is not whole is kept
+//  writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  in place, without a copy
+//  reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
+//                                                                                    heads and short payloads; an
+//                                                                                    incomplete head is kept
 //
-// What waits here is sent in turns. A lane that finds four free slots fills them at once; first come, first served, the
-// one frame that another rank passes on would wait behind all four:
+// Frames waiting here are sent in turns. A lane that finds four free slots fills them at once; in order of arrival, a
+// single frame that another rank passes on would wait behind all four:
 //
 //   committed   a0 a1 a2 a3 b0 b1          by channels a and b of one operation
 //   sent        a0 b0 a1 b1 a2 a3          start-time fair queueing (Goyal et al., SIGCOMM 1996), by bytes
 //
-// Operations do not take turns: whose frames came first, goes first. Credits go before all frames, since somebody may
-// wait for them to send. The kernel is given no more than it needs to keep the wire busy (tune_data_socket).
+// Operations do not take turns: the one whose frames came first goes first. Credits go before all frames, because
+// somebody may need them to send. The kernel is given no more than it needs to keep the wire busy (tune_data_socket).
 #pragma once
 
 #include <array>
@@ -31,37 +30,37 @@ namespace syntony {
 class TcpFlow {
  public:
   [[nodiscard]] int socket() const { return socket_.get(); }
-  /// Before, nothing is read and what is queued stays queued.
+  /// Before this, nothing is read, and what is queued stays queued.
   void open(UniqueFd socket, Wires::Watched watched);
 
-  /// Queues a credit, or a frame whose payload must stay as it is until its credit has come back.
+  /// Queues a credit, or a frame whose payload must not change until its credit has come back.
   void push(const FramePrefix& credit);
   void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload);
-  /// Copies to `slot` what is still unsent of the payload that was pushed last, if anything, and sends it from there.
+  /// Copies the unsent rest of the payload pushed last, if any, to `slot`, and sends it from there.
   void keep_last(std::byte* slot);
-  /// Frames with data, credits not counted, that the kernel has not taken whole.
+  /// Data frames, not credits, that the kernel has not taken completely.
   [[nodiscard]] std::size_t unsent_frames() const;
   [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
   void forget_unsent();
 
-  /// For what is read and has no place yet. Any number of flows, in turn, may use one.
+  /// Memory for data that has no place yet when read. Any number of flows, one at a time, may share it.
   using Aside = std::array<std::byte, 4096>;
   enum class Outcome { moved, nothing, ended, refused };
-  /// Writes until all is written or the kernel takes no more. `ended`: the connection is broken, see failure().
+  /// Writes until everything is written or the kernel accepts no more. `ended`: the connection is broken, see
+  /// failure().
   Outcome write();
-  /// One system call's worth. `ended`: end of file or broken; `refused`: the sink refused, the stream makes no sense
-  /// from here on.
+  /// Reads once. `ended`: end of file or broken; `refused`: the sink refused, so the stream is invalid from here on.
   Outcome read(FrameSink& sink, Aside& aside);
-  /// If the payload that is being read goes to `from`: its rest goes to the same place of `to`.
+  /// If the payload that is being read goes to `from`, its rest goes to the same offset in `to`.
   void redirect(std::span<const std::byte> from, std::byte* to);
   /// The errno behind `ended`; 0 for an orderly end of file.
   [[nodiscard]] int failure() const { return failure_; }
 
-  /// What epoll said, edge-triggered: whether it is worth trying.
+  /// Records what epoll reported, edge-triggered: whether reading or writing is worth trying.
   void became_ready(std::uint32_t events);
   [[nodiscard]] bool readable() const { return readable_; }
   [[nodiscard]] bool writable() const { return writable_; }
-  /// Nothing more will be read or written.
+  /// Stops all reading and writing.
   void shut();
 
  private:
@@ -69,7 +68,7 @@ class TcpFlow {
     FramePrefix prefix;
     FrameHeader header;
     const std::byte* payload = nullptr;
-    std::uint64_t turn = 0;  // of a frame: the bytes that each channel may send before it
+    std::uint64_t turn = 0;  // of a frame: bytes that each channel may send before it
 
     [[nodiscard]] std::size_t head_bytes() const {
       return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);
@@ -78,7 +77,7 @@ class TcpFlow {
   };
   static_assert(offsetof(Outgoing, header) == sizeof(FramePrefix), "prefix and header are written as one piece");
 
-  /// Queues it before the last entries, those that it `passes`, but behind what is written in part.
+  /// Queues it before the last entries, those that it `passes`, but behind a partly written one.
   template <typename Passes>
   void insert(const Outgoing& outgoing, const Passes& passes);
   /// Drops `bytes` written bytes from the front of the outbox.
@@ -88,23 +87,23 @@ class TcpFlow {
   void await_payload();
 
   UniqueFd socket_;
-  Wires::Watched watched_;  // ends before the socket does
+  Wires::Watched watched_;  // destroyed before the socket is closed
   bool readable_ = false;
   bool writable_ = false;
-  bool hung_up_ = false;  // end of file lies behind what is still to be read
+  bool hung_up_ = false;  // end of file follows what has yet to be read
   int failure_ = 0;
 
   std::vector<Outgoing> outbox_;  // entries before first_ are written
   std::size_t first_ = 0;
-  std::size_t written_ = 0;          // bytes of entry first_
-  std::uint64_t turn_ = 0;           // of the frame that was begun last
+  std::size_t written_ = 0;          // of entry first_
+  std::uint64_t turn_ = 0;           // of the last frame begun
   std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
 
-  std::array<std::byte, sizeof(FramePrefix) + sizeof(FrameHeader)> begun_{};  // the first bytes of a head
+  std::array<std::byte, sizeof(FramePrefix) + sizeof(FrameHeader)> begun_{};  // the first bytes of an incomplete head
   std::size_t begun_bytes_ = 0;
   FramePrefix current_;             // of the frame being read
   std::span<std::byte> remaining_;  // its payload still to come
-  int awaited_ = 1;                 // bytes that wake us
+  int awaited_ = 1;                 // number of bytes that wakes us
 };
 
 }  // namespace syntony

@@ -8,7 +8,8 @@
 namespace syntony {
 namespace {
 
-/// Bytes of a payload from which on a system call of its own is less than a copy. (Smaller ones are sent together.)
+/// Payloads from this size on are cheaper to send with their own system call than to copy. (Smaller ones are sent
+/// together.)
 constexpr std::size_t kWorthACall = std::size_t{32} << 10U;
 
 }  // namespace
@@ -55,8 +56,8 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
   }
 }
 
-// A message's slices are dealt to the flows from the same one on, whatever the operation: so those of an operation are
-// on every flow before those of the operations after it, which never share the wire with it by halves.
+// The slices of every message are dealt to the flows starting with the same flow, so on every flow an operation's
+// slices come before those of later operations, which never take part of the wire from it.
 TcpFlow& TcpLink::flow_for(StreamKey key, const FrameHeader& header) {
   return flows_[(header.slice + key.channel) % flows_.size()];
 }
@@ -72,7 +73,7 @@ bool TcpLink::unsent() const {
 
 TcpFlow& TcpLink::flow_for_credit() {
   return *std::ranges::min_element(flows_, {}, [](const TcpFlow& flow) {
-    return std::pair(flow.socket() < 0, flow.unsent_entries());  // one is open: it has brought what is credited
+    return std::pair(flow.socket() < 0, flow.unsent_entries());  // an open flow first: the credited frames came over it
   });
 }
 
@@ -81,7 +82,7 @@ void TcpLink::pay_credits() {
 }
 
 bool TcpLink::write() {
-  pay_credits();  // those of one pass travel with its frames, in the same system call
+  pay_credits();  // credits of one pass are sent with its frames, in the same system call
   bool moved = false;
   for (TcpFlow& flow : flows_) {
     const TcpFlow::Outcome outcome = flow.write();

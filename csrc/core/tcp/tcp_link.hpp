@@ -1,5 +1,5 @@
-// A FrameLink over TCP: the data sockets to one other rank. They are made when the first of the two has something to
-// send, and frames wait until they are there.
+// A FrameLink over TCP: the data sockets to one other rank. They are made when either of the two has something to send;
+// until then frames wait.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace syntony {
 
 class TcpLink final : public FrameLink {
  public:
-  /// Of so many sockets, none of which is open yet. `call` is asked for them once there is something to send.
+  /// With `flows` sockets, none of which is open yet. `call` is called to request them once there is something to send.
   TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, std::size_t flows,
           std::function<void()> call);
 
@@ -26,24 +26,24 @@ class TcpLink final : public FrameLink {
   void redirect(std::span<const std::byte> from, std::byte* to) override;
 
   void open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint);
-  /// No socket will ever be opened: `why` names the rank. What waits for one is lost.
+  /// No socket will ever be opened: `why` names the rank. Waiting frames are lost.
   void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }
-  /// Hands credits and frames to the kernel. True when anything moved.
+  /// Hands credits and frames to the kernel. True if anything moved.
   bool write();
   bool read(TcpFlow& flow, TcpFlow::Aside& aside);
-  /// Something waits for write(), and the kernel may take it.
+  /// True if something waits for write() and the kernel may accept it.
   [[nodiscard]] bool wants_write() const;
-  /// Something waits for write(), whether or not the kernel would take it.
+  /// True if something waits for write(), whether or not the kernel would accept it.
   [[nodiscard]] bool unsent() const;
-  /// Everything committed and released has reached the peer's kernel, or never will.
+  /// True if everything committed and released has reached the peer's kernel, or never will.
   [[nodiscard]] bool flushed() const;
 
  private:
   [[nodiscard]] TcpFlow& flow_for(StreamKey key, const FrameHeader& header);
   void pay_credits();
   [[nodiscard]] TcpFlow& flow_for_credit();
-  /// The connection cannot carry more.
+  /// The connection is unusable from now on.
   void break_off(int failure);
 
   std::function<void()> call_;

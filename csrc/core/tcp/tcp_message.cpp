@@ -20,7 +20,7 @@ void append(std::vector<std::byte>& bytes, const Value* values, std::size_t coun
   if (count > 0) std::memcpy(bytes.data() + before, values, count * sizeof(Value));
 }
 
-/// Takes `count` values from the front of `bytes`; false when they are not there.
+/// Takes `count` values from the front of `bytes`; false if there are too few.
 template <typename Value>
 bool take(std::span<const std::byte>& bytes, Value* values, std::size_t count) {
   static_assert(std::is_trivially_copyable_v<Value>);
@@ -30,7 +30,7 @@ bool take(std::span<const std::byte>& bytes, Value* values, std::size_t count) {
   return true;
 }
 
-/// Its enumerations index tables of names, so they must be within them.
+/// Its enumerations index tables of names, so they must be in range.
 bool believable(const Descriptor& descriptor) {
   return descriptor.collective <= Collective::scatter && static_cast<std::size_t>(descriptor.dtype) < kDTypes.size() &&
          static_cast<std::size_t>(descriptor.op) < kReduceOps.size() && index_of(descriptor.priority) < kPriorities;

@@ -1,27 +1,27 @@
-// The control plane where ranks relay: what each says of its work reaches all in few messages, however many they are.
+// The control plane if ranks relay: each rank's status reaches all in few messages, however many ranks there are.
 //
-//      inquire                statuses
-//      0 ---> 1 ---> 3        0 <=== 1 <=== 3       An epoch's inquiry goes along all connections. From whom a rank
-//      |      |      |        ^                     hears it first is the one that it answers, so that those who have
-//      v      v      v        v                     answered make a tree; along its edges, in both directions, every
-//      2 ---> 4 ---> 5        2 <=== 4    5 ..      rank passes on what is new to it, once, and all that it has heard
-//                                                   since it last did in one message.
+//     inquire                statuses
+//     0 ---> 1 ---> 3        0 <=== 1 <=== 3       An epoch's inquiry goes along all connections. A rank answers the
+//     |      |      |        ^                     one from which it hears it first, so the ranks that have answered
+//     v      v      v        v                     form a tree. Along its edges, in both directions, every rank passes
+//     2 ---> 4 ---> 5        2 <=== 4    5 ..      on once what is new to it, and everything that it has heard since
+//                                                  the last time in one message.
 //
-// A rank that is stopped passes no inquiry on, so nobody hangs below it in the tree; should one stop afterwards, the
-// next epoch's tree goes round it. Most ranks say the same, word for word: a status travels with the set of those that
-// say it. So an epoch costs a rank a message for each neighbour and some more, of some hundred bytes, in the place of
-// the n it would take if each rank's word travelled alone.
+// A stopped rank does not pass inquiries on, so no rank is below it in the tree; if one stops afterwards, the next
+// epoch's tree goes round it. Most ranks report exactly the same: a status is sent with the set of ranks that report
+// it. So an epoch costs a rank one message per neighbour and a few more, of some hundred bytes, instead of the n that
+// it would take if each rank's status were sent separately.
 //
-// What starts meanwhile is told in the next epoch: who waits for it asks again.
+// Operations that start meanwhile are reported in the next epoch: ranks that wait for them ask again.
 //
-// Should several begin an epoch at the same time, the greatest of its numbers counts, in which the lowest digits are
-// the rank that has asked.
+// If several ranks begin an epoch at the same time, the greatest epoch number counts; its lowest digits are the rank
+// that has asked.
 //
-// When neighbours go, those who stay close ranks, as soon as one of them has something to tell:
+// When neighbours go, the remaining ranks close the gap, as soon as one of them has something to say:
 //
-//      0 -- 1 -- 2 -- 3 -- 4       0            3 -- 4      the next one in the circle that lives is a neighbour, or is
-//        \_______|              ==>  \__________/            dialed; it is told what it may have missed, and closes
-//                                                           ranks in its turn
+//     0 -- 1 -- 2 -- 3 -- 4       0            3 -- 4      the next one in the circle that is alive is a neighbour, or
+//       \_______|              ==>  \__________/            is dialed; it is told what it may have missed, and closes
+//                                                          the gap in its turn
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -32,11 +32,12 @@
 namespace syntony {
 namespace {
 
-/// Every rank answers in an epoch: with many ranks, there are few. The lowest of those that wait begins, and those who
-/// hear of it before it is their turn do not: so there is one tree at a time, mostly.
+/// Every rank answers in an epoch, so with many ranks epochs are rare. The lowest waiting rank begins, and ranks that
+/// hear of it before their turn do not, so that there is usually one tree at a time.
 constexpr std::chrono::microseconds kEpochPerRank{500};
-constexpr unsigned kRankDigits = 20;     // of an epoch
-constexpr unsigned kVersionDigits = 20;  // of statuses in an epoch: versions are alike at ranks that have said one
+constexpr unsigned kRankDigits = 20;  // of an epoch
+constexpr unsigned kVersionDigits =
+    20;  // of statuses in an epoch: ranks that have reported the same have equal versions
 
 template <typename Value>
 void put(std::vector<std::byte>& bytes, const Value* values, std::size_t count) {
@@ -61,7 +62,7 @@ std::vector<std::byte> body_of(const std::pair<std::uint64_t, std::string>& post
 
 }  // namespace
 
-/// Of an `asker`, or, where that is null, a new one of our own, if it is time.
+/// Begins an `asker`'s epoch or, if that is null, a new one of our own if it is time.
 void TcpControl::begin_epoch(std::uint64_t epoch, Edge* asker) {
   const Clock::time_point now = Clock::now();
   if (asker == nullptr) {
@@ -82,14 +83,14 @@ void TcpControl::begin_epoch(std::uint64_t epoch, Edge* asker) {
   if (!reading_) tell();
 }
 
-/// What we say of ourselves now.
+/// Updates this rank's own status.
 void TcpControl::renew() {
   const std::uint64_t first = (epoch_ >> kRankDigits) << kVersionDigits;
   version_ = std::max(version_, first > 0 ? first - 1 : 0);
   hear(identity_.rank, own_status(), nullptr);
 }
 
-/// It has said goodbye.
+/// The rank has said goodbye.
 void TcpControl::part(std::uint32_t rank, const Edge* from) {
   end(rank, PeerStatus::State::left, "left the group");
   for (Edge& edge : edges_) {
@@ -186,7 +187,7 @@ void TcpControl::close_ranks() {
   frayed_ = false;
 }
 
-/// Neighbours that come when the group has long formed, and the news that one does not.
+/// Neighbours that connect long after the group has formed, and news that one could not.
 void TcpControl::receive() {
   for (TcpArrival& arrival : meeting_->take_controls()) {
     if (arrival.rank == called_) called_.reset();

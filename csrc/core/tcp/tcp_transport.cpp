@@ -68,7 +68,7 @@ void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::s
   if (link.flows()[flow].readable()) readable_.push_back(place);
 }
 
-/// What concerns connections that are being made.
+/// Handles connections that are being made.
 void TcpTransport::meet() {
   if (std::exchange(knocked_, false) || meeting_->calling()) meeting_->progress();
   if (meeting_->broken_by()) throw Error(*meeting_->broken_by());
@@ -94,7 +94,7 @@ bool TcpTransport::progress() {
   if (meeting_ != nullptr) meet();
   bool moved = write_all();
   std::size_t kept = 0;
-  for (const FlowPlace place : readable_) {  // what is kept moves down to a place that has been read
+  for (const FlowPlace place : readable_) {  // entries that are kept move down to places already read
     TcpFlow& flow = links_[place.link]->flows()[place.flow];
     if (flow.readable()) moved |= links_[place.link]->read(flow, aside_);
     if (flow.readable()) readable_[kept++] = place;

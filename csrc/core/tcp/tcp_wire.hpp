@@ -1,13 +1,13 @@
 // The bytes on a TCP connection of a group. Everything is little-endian, as in memory.
 //
-//   connecting     who dials: Hello ->   <- Ack   Answer ->   <- Welcome :who accepts
-//   data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
-//   control socket ControlPrefix, body
+//  connecting     dialing side: Hello ->   <- Ack   Answer ->   <- Welcome :accepting side
+//  data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
+//  control socket ControlPrefix, body
 //
-// Hello, Ack and Answer prove by a keyed hash that who sends them knows the group's token, which never travels: Ack
-// over a number that Hello has just made up, Answer over one that Ack has. So what somebody has recorded opens no
-// connection. Later messages carry marks derived from the token, from which it cannot be found: they guard against
-// connections of groups that are gone, not against somebody who can change what is on the wire.
+// Hello, Ack and Answer prove by a keyed hash that their sender knows the group's token, which is never sent: Ack over
+// a fresh number from Hello, Answer over one from Ack. So a recording opens no connection. Later messages carry marks
+// derived from the token, which cannot be recovered from them: they protect against connections of groups that are
+// gone, not against somebody who can change what is on the wire.
 #pragma once
 
 #include <array>
@@ -62,8 +62,8 @@ struct Welcome {
   std::uint32_t magic = kWelcomeMagic;
 };
 
-/// Of a Hello or an Ack: what only a rank of the group can compute, from all its other fields and what it answers. It
-/// says to which rank it speaks, so whoever receives it cannot use it elsewhere.
+/// The proof in a Hello or an Ack, which only a rank of the group can compute, over all its other fields and what it
+/// answers. It names the receiving rank, so the receiver cannot use it elsewhere.
 template <typename Message>
 [[nodiscard]] SipHash proof_of(Message message, const SipKey& token, const Nonce& answered = {}) {
   message.proof = {};
@@ -78,12 +78,12 @@ template <typename Message>
   return message;
 }
 
-/// What the rank that dials says to an Ack.
+/// The answer of the dialing rank to an Ack.
 [[nodiscard]] inline Answer answer_to(const Ack& ack, const Hello& hello, const SipKey& token) {
   return {sip_hash(proof_of(ack, token, hello.nonce), "syntony answer")};
 }
 
-/// Whether a Hello comes from a rank of this group that dials `self`, or repeats one that did.
+/// True if a Hello comes from a rank of this group that dials `self`, or replays one that did.
 [[nodiscard]] inline bool admissible(const Hello& hello, const GroupIdentity& self) {
   return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.proof == proof_of(hello, self.token) &&
          hello.group == self.group && hello.to == self.rank && hello.from != self.rank && hello.from < self.ranks;
@@ -96,17 +96,17 @@ struct ControlPrefix {
   Kind kind = Kind::inquire;
   std::uint64_t token = 0;
   std::uint32_t length = 0;  // bytes of the body, at most kLargestBody
-  std::uint32_t rank = 0;    // of which it tells
+  std::uint32_t rank = 0;    // that it is about
 };
 static_assert(sizeof(ControlPrefix) == 24);
 inline constexpr std::uint32_t kLargestBody = 64 * 1024;
 
-/// What ranks have said alike, in the body of `statuses`, after the epoch: a status, then a set of ranks, a bit each.
+/// Ranks with equal statuses, in the body of `statuses`, after the epoch: a status, then a set of ranks, one bit each.
 struct StatusGroup {
   std::uint32_t bytes = 0;       // of the status
   std::uint32_t first_word = 0;  // the set begins with rank 64 * first_word
   std::uint32_t words = 0;
-  std::uint32_t left = 0;  // 1: and they have left since
+  std::uint32_t left = 0;  // 1: they have left since
 };
 static_assert(sizeof(StatusGroup) == 16);
 

@@ -1,4 +1,4 @@
-// libucp, found when the process first asks for it: nothing of ours is linked with it.
+// libucp, loaded on first use: nothing is linked against it at build time.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -33,9 +33,9 @@ struct UcxLibrary {
   decltype(&ucp_request_free) request_free = nullptr;
   decltype(&ucs_status_string) status_string = nullptr;
 
-  /// Loaded once. Throws Error(system) where there is none, or one older than the headers that this was built with.
+  /// Loaded once. Throws Error(system) if it is missing, or older than the headers that this was built with.
   [[nodiscard]] static const UcxLibrary& get();
-  /// UCX's sentence for a status.
+  /// UCX's message for a status.
   [[nodiscard]] std::string sentence(ucs_status_t status) const { return status_string(status); }
 };
 

@@ -38,7 +38,7 @@ UcxLink::Parcel& UcxLink::parcel(const FramePrefix& prefix) {
   if (spare_.empty()) {
     parcels_.push_back(std::make_unique<Parcel>());
     parcels_.back()->link = this;
-    spare_.reserve(parcels_.size());  // so that one is put back without memory
+    spare_.reserve(parcels_.size());  // so that returning one needs no allocation
     spare_.push_back(parcels_.back().get());
   }
   Parcel& parcel = *spare_.back();
@@ -48,7 +48,7 @@ UcxLink::Parcel& UcxLink::parcel(const FramePrefix& prefix) {
 }
 
 void UcxLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  const ucp_ep_h to = endpoint();  // may throw, and then nothing has begun
+  const ucp_ep_h to = endpoint();  // may throw, before anything has begun
   Parcel& frame = parcel(data_prefix(key, number));
   frame.message.credit = credit_to_go_along(key);
   frame.message.header = header;

@@ -1,11 +1,11 @@
-// A MessageLink over UCX: one endpoint, made when there is something to send, and what is under way on it.
+// A MessageLink over UCX: one endpoint, created on demand, and the messages in flight on it.
 //
-//      post()        active message [MessageHeader | payload]    from the slot, which is held until UCX lets go of it
-//                    the shortest are part of their header, short ones come with it, and of long ones the receiver
-//                    fetches the payload (rendezvous)
-//      the other     looks at the header first, and has the payload put where it belongs: into its slot
-//      write()       active message [MessageHeader, of a credit]  unless the credit goes along with the next frame the
-//                    other way, which it does where both send by turns
+//     post()        active message [MessageHeader | payload]    from the slot, which is held until UCX releases it;
+//                   the shortest payloads are part of the header, short ones are sent with it, and the receiver
+//                   fetches long ones (rendezvous)
+//     the other     reads the header first, and has the payload received in its slot
+//     write()       active message [MessageHeader, of a credit]  unless the credit is sent with the next frame in the
+//                   other direction, as happens if both send alternately
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ class UcxLink final : public MessageLink {
   using MessageLink::sent;
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
 
-  /// A message of this rank's, from inside UcxWorker::progress(). Of a rendezvous, `data` is UCX's word for it.
+  /// A message from this rank, called inside UcxWorker::progress(). For a rendezvous, `data` is UCX's descriptor of it.
   void take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous);
   void settle() override;
-  /// Ends everything that is under way. False while UCX has to go on with that.
+  /// Ends everything in flight. False while UCX still works on that.
   [[nodiscard]] bool closed();
 
  private:
-  /// A message under way in one direction or the other; UCX reads its header until it is done.
+  /// A message in flight in either direction; UCX reads its header until it is done.
   struct Parcel {
     MessageHeader message;
     std::array<std::byte, UcxWorker::kShort> payload{};  // a short one, which UCX sends as part of the header
@@ -58,7 +58,7 @@ class UcxLink final : public MessageLink {
   ucs_status_ptr_t closing_ = nullptr;
   ucs_status_t failure_ = UCS_OK;
   std::vector<std::unique_ptr<Parcel>> parcels_;  // all
-  std::vector<Parcel*> spare_;                    // those that are not under way
+  std::vector<Parcel*> spare_;                    // those not in flight
 };
 
 }  // namespace syntony

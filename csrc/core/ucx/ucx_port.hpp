@@ -1,6 +1,5 @@
-// UCX (openucx.org) between hosts: InfiniBand, RoCE and what else it knows, by one library. It is loaded when it is
-// asked for, and built in where its headers are; ucx_worker.cpp has this function, and without_ucx.cpp where they are
-// not.
+// UCX (openucx.org) between hosts: InfiniBand, RoCE and everything else it supports, through one library. Loaded on
+// request, and built in if its headers are available; this function is in ucx_worker.cpp, or else in without_ucx.cpp.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace syntony {
 
-/// Throws Error(system), with what to install, where there is no UCX.
+/// Throws Error(system), with what to install, if there is no UCX.
 [[nodiscard]] std::shared_ptr<Port> open_ucx_port();
 
 }  // namespace syntony

@@ -18,7 +18,7 @@ UcxTransport::UcxTransport(const StreamShape& shape, const GroupIdentity& identi
                   const ucp_am_recv_param_t* param) {
     static_cast<UcxTransport*>(self)->take(header, header_bytes, data, bytes,
                                            (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
-    return UCS_OK;  // a rendezvous that was not begun is refused by this, and its sender told
+    return UCS_OK;  // this rejects a rendezvous that was not begun, and notifies its sender
   };
   handler.arg = this;
   const ucs_status_t status = worker_->library().worker_set_am_recv_handler(worker_->handle(), &handler);
@@ -35,7 +35,7 @@ UcxTransport::~UcxTransport() {
     auto& ours = static_cast<UcxLink&>(*link);
     while (!ours.closed() && std::chrono::steady_clock::now() < deadline) worker_->progress();
   }
-  worker_.reset();  // it may still use what the links have
+  worker_.reset();  // it may still use what the links hold
   forget_links();
 }
 

@@ -32,9 +32,8 @@ UcxWorker::UcxWorker(const UcxLibrary& ucx) : ucx_(ucx) {
   }
 }
 
-// Over sockets a rendezvous is two more messages that somebody waits for, and its payload is copied out of a buffer of
-// UCX's like any other: a slot had better come at once, as one message, in one system call. What the user has set
-// stays.
+// Over sockets, a rendezvous takes two more messages and their latency, and its payload is copied out of one of UCX's
+// buffers anyway: it is better to send a slot eagerly, as one message, in one system call. User settings are kept.
 void UcxWorker::suit_to_sockets(ucp_config_t& config) const {
   const char* const chosen = std::getenv("UCX_TLS");
   const std::string_view transports = chosen == nullptr ? "all" : chosen;

@@ -1,5 +1,5 @@
-// A worker of UCX's, of one group, and the context that it needs. What is called on it is called by one thread at a
-// time: whoever owns progress, or makes or takes down the group.
+// A UCX worker for one group, and its context. Calls come from one thread at a time: the owner of progress, or the
+// thread that creates or destroys the group.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace syntony {
 
 class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWorker> {
  public:
-  static constexpr std::size_t kShort = 512;  // bytes of payload that are worth copying behind their header
+  static constexpr std::size_t kShort = 512;  // payload bytes that are worth copying behind their header
 
   /// Throws Error(system).
   explicit UcxWorker(const UcxLibrary& ucx = UcxLibrary::get());
@@ -30,13 +30,13 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
 
   [[nodiscard]] const UcxLibrary& library() const { return ucx_; }
   [[nodiscard]] ucp_worker_h handle() const { return worker_; }
-  /// Readable when progress() has something to do, once arm() has said so.
+  /// Readable if progress() has something to do, once arm() has returned true.
   [[nodiscard]] const int& descriptor() const { return descriptor_; }
-  /// Payloads up to this go as part of their header.
+  /// Payloads up to this size are sent as part of their header.
   [[nodiscard]] std::size_t longest_short() const { return longest_short_; }
   /// True when anything moved.
   bool progress();
-  /// True: whatever comes from now on makes the descriptor readable. False: something is there already.
+  /// True: any later event makes the descriptor readable. False: something is there already.
   [[nodiscard]] bool arm();
 
  private:

@@ -1,4 +1,4 @@
-// Of this folder, what is built where UCX's headers are not.
+// The part of this folder that is built if UCX's headers are missing.
 #include "core/error.hpp"
 #include "core/ucx/ucx_port.hpp"
 

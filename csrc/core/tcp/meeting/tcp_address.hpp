@@ -1,4 +1,4 @@
-// One TCP endpoint as a value: `10.0.0.4:4242` or `[fd00::2]:4242`. Numbers only: names are never looked up, because a
+// One TCP endpoint as a value: `10.0.0.4:4242` or `[fd00::2]:4242`. Numeric only: names are never looked up, because a
 // host's own name too often resolves to 127.0.1.1.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace syntony {
 class TcpAddress {
  public:
   TcpAddress() = default;
-  /// From what getifaddrs, getsockname or accept gave; empty for families other than IPv4 and IPv6.
+  /// Converts a result of getifaddrs, getsockname or accept; empty for families other than IPv4 and IPv6.
   [[nodiscard]] static std::optional<TcpAddress> from(const sockaddr* address);
   [[nodiscard]] static std::optional<TcpAddress> parse(std::string_view text);
   /// The local or the remote end of a socket. Throws Error(system).
@@ -28,7 +28,7 @@ class TcpAddress {
   /// The same host with another port.
   [[nodiscard]] TcpAddress at(std::uint16_t port) const;
   [[nodiscard]] bool loopback() const;
-  /// fe80::/10 and 169.254/16: means nothing on another machine without its interface.
+  /// fe80::/10 and 169.254/16: meaningless on another machine without its interface.
   [[nodiscard]] bool link_local() const;
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   [[nodiscard]] socklen_t length() const;

@@ -1,4 +1,4 @@
-// Making connections: at each address of a rank in turn, until one answers as that rank.
+// Making connections: tries each address of a rank in turn until one answers as that rank.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -12,8 +12,8 @@
 namespace syntony {
 namespace {
 
-/// A rank may have been dropped among too many strangers: whoever hangs up before an answer is tried so often, after a
-/// pause that doubles. (One that has failed does not listen any more, and refuses the second time.)
+/// A rank may have dropped us among too many strangers: one that hangs up before answering is retried this often, after
+/// a pause that doubles. (A rank that has failed no longer listens, and refuses the second time.)
 constexpr int kMostHangUps = 6;
 constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr const char* kNoRank = "answered, but not as a rank of this group";
@@ -31,14 +31,14 @@ void TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndp
   dial.rank = rank;
   dial.flow = flow;
   dial.deadline = deadline;
-  // The control connection goes where the first data connection does.
+  // The control connection uses the same address as the first data connection.
   for (const TcpAddress& address :
        theirs.reachable_from(listener_.endpoints(), flow == kControlFlow ? 0 : std::size_t{flow})) {
     dial.candidates.push_back({.address = address});
   }
 }
 
-/// Of its data sockets.
+/// Cancels the dials for its data sockets.
 void TcpMeeting::cancel_dials(std::uint32_t rank) {
   for (Dial& dial : dials_) {
     if (dial.rank != rank || dial.flow == kControlFlow) continue;
@@ -73,13 +73,13 @@ void TcpMeeting::attempt(Dial& dial) {
   watch(dial.socket.get(), EPOLLOUT);
 }
 
-/// The current address is out for good.
+/// Gives up the current address for good.
 void TcpMeeting::reject(Dial& dial, const std::string& why) {
   dial.candidates[dial.current].refusal = why;
   try_another(dial);
 }
 
-/// Whoever listens there has heard our Hello, or not even that, and hung up.
+/// The listener hung up, with or without having read our Hello.
 void TcpMeeting::pause(Dial& dial, const std::string& why) {
   Candidate& candidate = dial.candidates[dial.current];
   if (++candidate.hang_ups == kMostHangUps) return reject(dial, why);
@@ -113,14 +113,14 @@ void TcpMeeting::advance(Dial& dial) {
   settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
 }
 
-/// What a read that failed with errno means.
+/// Handles a read that failed with errno.
 void TcpMeeting::hung_up(Dial& dial) {
   // NOLINTNEXTLINE(clang-analyzer-unix.Errno): read_on sets it, 0 where the other end has closed
   pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
                          : "broke the connection (" + sentence_of(errno) + ")");
 }
 
-/// Answers the Ack. False if it is not there yet, or wrong.
+/// Answers the Ack. False if it is incomplete or invalid.
 bool TcpMeeting::answer(Dial& dial) {
   const Reading reading = read_on(dial.socket.get(), dial.ack, dial.received);
   if (reading == Reading::pending) return false;
@@ -137,7 +137,7 @@ bool TcpMeeting::answer(Dial& dial) {
   return dial.answered = true;
 }
 
-/// Says Hello now that the connection stands. False if it does not.
+/// Sends Hello over a connection just made. False if it failed.
 bool TcpMeeting::introduce(Dial& dial) {
   int failure = 0;
   socklen_t length = sizeof(failure);
@@ -156,7 +156,7 @@ bool TcpMeeting::introduce(Dial& dial) {
   return dial.connected = true;
 }
 
-/// While the group forms, a rank that refuses may never have been there; later it has gone.
+/// While the group forms, a rank that refuses may never have existed; later it has gone.
 Error TcpMeeting::unreachable(const Dial& dial) const {
   const bool gone = !forming_ && std::ranges::any_of(dial.candidates, [](const Candidate& candidate) {
     return candidate.refused == ECONNREFUSED || candidate.hang_ups > 0;

@@ -1,4 +1,4 @@
-// Receiving connections: who is at the door, and whether it is a rank of this group.
+// Accepting connections: checks whether a peer is a rank of this group.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -24,15 +24,15 @@ Error doubled(std::uint32_t rank, int before, const TcpAddress& now) {
 
 }  // namespace
 
-/// So many at once that those who are here already are not kept waiting. True when there may be more.
+/// Accepts so many at once that earlier guests are not kept waiting. True if there may be more.
 bool TcpMeeting::receive_guests(int listening) {
   for (std::size_t turn = 0; turn < kMostGuests; ++turn) {
     sockaddr_storage from{};
     socklen_t length = sizeof(from);
     UniqueFd socket(accept4(listening, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      // A connection that died in the queue (ECONNABORTED and its like) is no concern of ours; no descriptors is,
-      // unless it is strangers that hold them.
+      // A connection that died in the queue (ECONNABORTED and the like) does not matter; running out of descriptors
+      // does, unless strangers hold them.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         if (guests_.empty()) throw system_error("cannot accept a connection", errno);
         drop(guests_.front().socket);
@@ -45,9 +45,9 @@ bool TcpMeeting::receive_guests(int listening) {
     const TcpAddress address = TcpAddress::from(reinterpret_cast<sockaddr*>(&from)).value_or(TcpAddress{});
     watch(socket.get(), EPOLLIN);
     Guest guest{.socket = std::move(socket), .address = address, .deadline = Clock::now() + kLongestSilence};
-    welcome(guest);  // a rank's Hello is usually there already
+    welcome(guest);  // a rank's Hello has usually arrived already
     if (!guest.socket) continue;
-    if (guests_.size() == kMostGuests) {  // first those who have not said a right Hello
+    if (guests_.size() == kMostGuests) {  // drop those without a valid Hello first
       auto stranger = std::ranges::find(guests_, false, &Guest::challenged);
       if (stranger == guests_.end()) stranger = guests_.begin();
       drop(stranger->socket);
@@ -58,7 +58,7 @@ bool TcpMeeting::receive_guests(int listening) {
   return true;
 }
 
-/// A stranger is dropped without an answer, and who repeats what a rank once said after a first one.
+/// A stranger is dropped without an answer; so is one that replays a rank's earlier messages, after its first.
 void TcpMeeting::welcome(Guest& guest) {
   if (guest.parked) return drop(guest.socket);  // it has hung up
   if (!guest.challenged && !challenge(guest)) return;
@@ -73,7 +73,7 @@ void TcpMeeting::welcome(Guest& guest) {
   settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
 }
 
-/// Answers a right Hello, and asks for a proof that nobody can have recorded. False if it is not there yet, or wrong.
+/// Answers a valid Hello and asks for a proof that cannot have been recorded. False if Hello is incomplete or invalid.
 bool TcpMeeting::challenge(Guest& guest) {
   const Reading reading = read_on(guest.socket.get(), guest.hello, guest.received);
   const Hello& hello = guest.hello;
@@ -92,7 +92,7 @@ bool TcpMeeting::challenge(Guest& guest) {
   return guest.challenged = true;
 }
 
-/// Whether this socket is the one that counts. Both ranks may have begun to dial: then those of the higher one do.
+/// True if this socket is the one that counts. If both ranks have begun to dial, those of the higher rank do.
 bool TcpMeeting::comes_first(Guest& guest) {
   const Hello& hello = guest.hello;
   Pair& pair = pair_of(hello.from);

@@ -1,5 +1,5 @@
-// What the two sides of a handshake (tcp_wire.hpp) share: connections that are being received, connections that are
-// being made, and messages that may come in pieces.
+// What the two sides of a handshake (tcp_wire.hpp) share: connections being accepted, connections being made, and
+// messages that may arrive in pieces.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,24 +13,24 @@
 
 namespace syntony {
 
-/// Strangers that connect and stay silent are kept waiting, but only so many of them and only so long: a rank says its
-/// Hello at once.
+/// Limits for strangers that connect and stay silent: their number and their time. A rank sends its Hello immediately.
 inline constexpr std::size_t kMostGuests = 256;
-/// How long an address may leave a connection attempt unanswered before the next one is tried; doubled in every round.
+/// How long a connection attempt may go unanswered before the next address is tried; doubled in every round.
 inline constexpr std::chrono::milliseconds kFirstPatience{1000};
 
-/// A connection being received: somebody who has not yet proven to be a rank, now.
+/// A connection being accepted: a peer that has not yet proven to be a rank.
 struct TcpMeeting::Guest {
   UniqueFd socket;  // empty once welcomed or dropped
   TcpAddress address;
   Clock::time_point deadline;
   Hello hello{};
-  Ack ack{};  // what it was told, once its Hello is right
+  Ack ack{};  // what it was sent, once its Hello is valid
   Answer answer{};
-  std::size_t received = 0;  // of the message that is its turn
-  bool challenged = false;   // told the Ack
-  bool parked = false;       // a rank that we dial ourselves, and ours count: it hangs up when it has heard us
-  bool ready = false;        // something to read
+  std::size_t received = 0;  // of the message expected next
+  bool challenged = false;   // the Ack was sent
+  bool parked =
+      false;  // a rank that we dial ourselves, and our connections count: it hangs up when it has received our Hello
+  bool ready = false;  // something to read
 };
 
 struct TcpMeeting::Candidate {
@@ -48,23 +48,23 @@ struct TcpMeeting::Dial {
   std::vector<Candidate> candidates;
   std::size_t current = 0;
   Clock::duration patience = kFirstPatience;
-  Clock::time_point give_up;   // of this attempt, until it is connected; or the end of a pause
+  Clock::time_point give_up;   // end of this attempt, until it is connected; or of a pause
   Clock::time_point deadline;  // of all attempts
   bool connected = false;      // then it waits for the Ack
   bool pausing = false;        // before the same address is tried again
-  bool over = false;           // settled, given up or not wanted any more
+  bool over = false;           // settled, given up or no longer wanted
   UniqueFd socket;             // empty while pausing and once over
   Hello hello;
   Ack ack;
   Welcome welcome;
-  std::size_t received = 0;  // of the message that is its turn
-  bool answered = false;     // the Ack: now the Welcome's
-  bool ready = false;        // something to read, or connected at last
+  std::size_t received = 0;  // of the message expected next
+  bool answered = false;     // the Ack was answered; the Welcome is next
+  bool ready = false;        // something to read, or now connected
 };
 
 enum class Reading { pending, complete, failed };
 
-/// Reads on into `message`; `failed` at end of file or error, with errno set (0 for end of file).
+/// Continues reading into `message`; `failed` at end of file or error, with errno set (0 for end of file).
 template <typename Message>
 Reading read_on(int socket, Message& message, std::size_t& received) {
   while (received < sizeof(Message)) {
@@ -84,13 +84,13 @@ Reading read_on(int socket, Message& message, std::size_t& received) {
   return Reading::complete;
 }
 
-/// A message of a few bytes into an empty socket buffer: whole or not at all.
+/// Sends a message of a few bytes into an empty socket buffer: all or nothing.
 template <typename Message>
 bool write_whole(int socket, const Message& message) {
   return send(socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(message));
 }
 
-/// The errno with which a connection broke, 0 when the other side closed it; empty while it stands.
+/// The errno with which a connection broke, 0 if the other side closed it; empty while it is intact.
 [[nodiscard]] inline std::optional<int> end_of(int socket) {
   std::byte first{};
   const ssize_t n = recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);

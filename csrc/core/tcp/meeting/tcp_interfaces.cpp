@@ -60,7 +60,7 @@ std::string host_of(const TcpAddress& address) {
   return text.substr(0, text.rfind(':'));
 }
 
-/// What two equal network cards have in common: "mlx5_core 100000". Virtual devices have no driver, some no speed.
+/// What equal network cards have in common: "mlx5_core 100000". Virtual devices have no driver, some have no speed.
 std::string kind_of(const std::string& interface) {
   const std::filesystem::path device = "/sys/class/net/" + interface;
   std::error_code absent;
@@ -70,7 +70,7 @@ std::string kind_of(const std::string& interface) {
   return driver.filename().string() + " " + speed;
 }
 
-/// Moves the equals of the best address to the front, one per interface, and counts them.
+/// Moves the equals of the best address to the front, one per interface, and returns their number.
 std::size_t gather_rails(std::vector<NetworkInterface>& network) {
   if (network.empty()) return 0;
   const NetworkInterface best = network.front();
@@ -85,7 +85,7 @@ std::size_t gather_rails(std::vector<NetworkInterface>& network) {
   return static_cast<std::size_t>(rest.begin() - network.begin());
 }
 
-/// Where an interface stands in the order of preference, or why it is left out.
+/// An interface's rank in the order of preference, or why it is left out.
 struct Verdict {
   std::size_t place = 0;
   const char* why_not = nullptr;
@@ -104,7 +104,7 @@ Verdict judge(const NetworkInterface& interface, const std::vector<Rule>& rules)
     if (matches && !used) used = i;
   }
   if (used) return {*used, nullptr};
-  // Ranks of this machine meet on loopback whatever network the list names.
+  // Ranks of this machine meet on loopback, whatever network the list names.
   if (any_use && !interface.address.loopback()) return {0, "not in the list"};
   return {interface.bridge ? rules.size() + 1 : rules.size(), nullptr};
 }

@@ -2,21 +2,21 @@
 //
 // SYNTONY_SOCKET_IFNAME is a comma-separated list:
 //
-//   name     use this interface               eth0
-//   name*    use those that begin like this   ib*
-//   ^item    do not use it                    ^docker0, ^veth*
+//  name     use this interface                      eth0
+//  name*    use interfaces that begin like this     ib*
+//  ^item    do not use it                           ^docker0, ^veth*
 //
-// A list that begins with ^ is read as NCCL reads it: it excludes all its items, and names are beginnings (=name: the
+// A list that begins with ^ is read as NCCL reads it: it excludes all its items, and names are prefixes (=name: the
 // whole name). ^lo,docker uses neither lo nor docker0.
 //
-// With at least one `use`, only what is used and not excluded counts, in the order of the list; with exclusions alone,
-// everything else counts. Without the list: every interface that is up, container bridges last (their address tends to
-// be the same on every host, so it is the least telling). Ranks of one machine meet on the loopback interface unless
-// `^lo` says otherwise. Link-local addresses are never used: they mean nothing on another host.
+// If any item says `use`, only interfaces that are used and not excluded count, in the order of the list; with
+// exclusions alone, everything else counts. Without the list: every interface that is up, container bridges last (their
+// address is often the same on every host). Ranks of one machine meet on the loopback interface unless excluded by
+// `^lo`. Link-local addresses are never used: they are meaningless on another host.
 //
-// Those that look like the best one, with the same driver, speed and address family, are rails: they come first, and
-// the flows between two ranks are spread over them. A rail that peers cannot reach costs a second when a group is made;
-// its flows then use another address.
+// Interfaces equal to the best one in driver, speed and address family are rails: they come first, and the flows
+// between two ranks are spread over them. A rail that peers cannot reach costs a second when a group is formed; its
+// flows then use another address.
 #pragma once
 
 #include <string>
@@ -38,14 +38,14 @@ struct NetworkInterface {
 
 struct InterfaceChoice {
   std::vector<NetworkInterface> network;   // for ranks on other machines, best first
-  std::size_t rails = 0;                   // so many of them, from the first, are equals: one address per interface
+  std::size_t rails = 0;                   // number of equals, from the first: one address per interface
   std::vector<NetworkInterface> loopback;  // for ranks on this machine: at most one
   std::vector<std::string> left_out;       // "docker0 172.17.0.1: excluded", for people
 };
 
 /// This machine's interfaces. Throws Error(system).
 [[nodiscard]] std::vector<NetworkInterface> network_interfaces();
-/// Applies the grammar above. Throws Error(invalid) for an empty item, or when nothing remains.
+/// Applies the grammar above. Throws Error(invalid) for an empty item, or if nothing remains.
 [[nodiscard]] InterfaceChoice choose_interfaces(const std::vector<NetworkInterface>& interfaces,
                                                 std::string_view filter);
 /// Equal on two ranks if and only if they can meet on the loopback interface: a hash of boot id and network namespace.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kMachine = "machine=";
 constexpr std::string_view kRails = "rails=";
 
-/// An empty descriptor, with errno set, when the address cannot be used (an IPv6 address still being checked, say).
+/// An empty descriptor, with errno set, if the address cannot be used (such as an IPv6 address still being checked).
 UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
   UniqueFd socket = open_tcp_socket(address.family());
   size_buffers(socket.get(), options);

@@ -14,11 +14,11 @@
 namespace syntony {
 namespace {
 
-/// Times that progress() looks again where there was more than it takes at once: a flood of strangers ends nowhere.
+/// How often progress() looks again if there was more than it takes at once: a flood of strangers has no end.
 constexpr int kMostLooks = 4;
 
-/// Of what a rank has published, whose first word names its machine: that one only where it is `ours`, as a space. Of
-/// another it is enough to know that it is another.
+/// What a rank has published, without its first word, the machine's name. If the machine is `ours` the name is kept as
+/// a space; of others it is enough to know that they are different.
 std::string_view without_machine(std::string_view published, std::string_view ours) {
   const std::size_t end = std::min(published.find(' '), published.size());
   if (!published.starts_with(ours.substr(0, ours.find('=')))) return published;
@@ -91,7 +91,7 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   for (Dial& dial : dials_) attempt(dial);
   const auto throw_failure = [this] {
     if (failures_.empty()) return;
-    // A disagreement explains the others' ends, not the other way round.
+    // A mismatch explains why the others ended, not the other way round.
     const auto mismatch = std::ranges::find(failures_, Error::Kind::mismatch, &Error::kind);
     throw Error(mismatch != failures_.end() ? *mismatch : failures_.front());
   };
@@ -114,7 +114,7 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   }
   forming_ = false;
   std::vector<TcpPeer> peers;
-  std::vector<TcpArrival> early;  // data of ranks that are faster than we
+  std::vector<TcpArrival> early;  // data sockets of ranks that are ahead of us
   for (const auto& [_, pair] : pairs_) {
     if (pair.neighbour) peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
   }
@@ -134,7 +134,7 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   return peers;
 }
 
-/// Among thousands, a rank has to do with few.
+/// Created on demand: among thousands, a rank deals with few.
 TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) {
   const auto [entry, fresh] = pairs_.try_emplace(rank);
   Pair& pair = entry->second;
@@ -152,9 +152,9 @@ bool TcpMeeting::complete() const {
   return std::ranges::all_of(pairs_, [](const auto& one) { return one.second.control || !one.second.neighbour; });
 }
 
-/// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
+/// A connected rank that ends now will not come back: no need to wait for the deadline.
 void TcpMeeting::require_alive(const TcpArrival& control) const {
-  // Bytes to read are messages to this group: a goodbye, perhaps, of one that was faster than the others.
+  // Readable bytes are messages to this group, perhaps a goodbye from a rank that is ahead of the others.
   const std::optional<int> end = end_of(control.socket.get());
   if (!end) return;
   std::vector<int> ranks{static_cast<int>(control.rank)};
@@ -165,7 +165,7 @@ void TcpMeeting::require_alive(const TcpArrival& control) const {
   throw Error(Error::Kind::dead, others.empty() ? sentence : sentence + "; still missing: " + others, ranks);
 }
 
-/// "rank 3 at 10.0.0.3:4000, rank 4"; their ranks are added to `ranks`.
+/// "rank 3 at 10.0.0.3:4000, rank 4"; adds their ranks to `ranks`.
 std::string TcpMeeting::missing(std::vector<int>& ranks) const {
   std::string sentence;
   for (const auto& [_, pair] : pairs_) {
@@ -246,7 +246,7 @@ void TcpMeeting::serve(int milliseconds) {
   if (!forming_) stirring_.clear();
 }
 
-/// Guests and dials then know whether something concerns them. True when there may be more to see.
+/// Updates guests and dials with their events. True if there may be more to see.
 bool TcpMeeting::look(int milliseconds) {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
@@ -270,7 +270,7 @@ void TcpMeeting::note(int descriptor) {
 
 void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
   Pair& pair = pair_of(rank);
-  const bool watched = forming_ && flow == kControlFlow;  // whether it ends before the group is connected
+  const bool watched = forming_ && flow == kControlFlow;  // whether to watch for its end before the group is connected
   if (watched) {
     watch(socket.get(), EPOLLRDHUP | EPOLLET, false);
   } else {
@@ -287,7 +287,7 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
       .push_back({.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text()});
 }
 
-/// It has ended, and another one comes in its place.
+/// The connection has ended, and another takes its place.
 void TcpMeeting::forget(const TcpArrival& arrival) {
   Pair& pair = pair_of(arrival.rank);
   if (arrival.flow == kControlFlow) {
@@ -297,14 +297,14 @@ void TcpMeeting::forget(const TcpArrival& arrival) {
   }
 }
 
-/// Everything else about this rank is over. While the group forms, all is, once the others have had their turn.
+/// Ends everything else about this rank. While the group forms, that ends the meeting, after the others' turn.
 void TcpMeeting::fail(std::uint32_t rank, const Error& error) {
   failures_.push_back(error);
   pair_of(rank).link = Link::failed;
   cancel_dials(rank);
 }
 
-/// Who has gone since the group formed is no failure of the others, whoever wanted to tell it something.
+/// A rank that has gone since the group formed is no failure of the others that wanted to tell it something.
 void TcpMeeting::fail(Dial& dial, const Error& error) {
   if (dial.flow != kControlFlow || forming_) return fail(dial.rank, error);
   drop(dial.socket);
@@ -321,7 +321,7 @@ void TcpMeeting::watch(int socket, std::uint32_t events, bool fresh) const {
   }
 }
 
-/// A child of ours may still hold it, and with it the place in the set.
+/// Removed explicitly: a child process may still hold it, and with it the place in the set.
 void TcpMeeting::drop(UniqueFd& socket) const {
   if (socket) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
   socket.reset();

@@ -1,18 +1,17 @@
-// How the ranks of a group that share no machine get connected:
+// How ranks of a group on different machines are connected:
 //
-//      rank 0        rank 1        rank 2          while the group forms, of every pair of neighbours (TcpControl says
-//      who
-//     accepts <====== dials                        is) the lower rank accepts and the higher dials one control socket
-//     accepts <==================== dials
-//                   accepts <====== dials
-//      dials ======> accepts                       later, who first has data for another dials `flows` data sockets;
-//                                                  should both at once, those of the higher rank count
+//     rank 0        rank 1        rank 2          while the group forms, for every pair of neighbours (as defined by
+//    accepts <====== dials                        TcpControl) the lower rank accepts and the higher dials one control
+//    accepts <==================== dials          socket
+//                  accepts <====== dials
+//     dials ======> accepts                       later, the first to have data for the other dials `flows` data
+//                                                 sockets; if both do at once, those of the higher rank count
 //
-// So a rank has as many data sockets as it has neighbours in the algorithms that run. Every socket is opened by a
-// handshake that proves both ends to belong to this group. One epoll set does all of it at once. Whoever sends anything
-// but the right Hello is dropped unheard, and never disturbs the others: silent ones after a few seconds, or earlier
-// where many wait. Should a rank be dropped among them, it dials again. A rank with several addresses is tried at each
-// of them.
+// So a rank has data sockets only to its neighbours in the algorithms that run. Every socket is opened by a handshake
+// that proves both ends to belong to this group. One epoll set handles everything concurrently. A peer that sends
+// anything but a valid Hello is dropped without an answer and never disturbs the others: silent ones after a few
+// seconds, or earlier if many wait. A rank dropped among them dials again. If a rank has several addresses, each is
+// tried.
 //
 // A group's use of it:
 //
@@ -64,7 +63,7 @@ struct TcpPeer {
   std::uint32_t rank = 0;
   std::string endpoint;  // its end of the control connection, for messages
   UniqueFd control;
-  std::vector<UniqueFd> flows;  // empty where data sockets are made when first needed
+  std::vector<UniqueFd> flows;  // empty if data sockets are made when first needed
 };
 
 /// One socket, opened by a handshake.
@@ -75,12 +74,12 @@ struct TcpArrival {
   std::string endpoint;  // its other end
 };
 
-/// Not thread-safe: while the group forms its maker uses it, then whoever owns progress.
+/// Not thread-safe: used by its creator while the group forms, then by the owner of progress.
 class TcpMeeting {
  public:
-  /// Between this rank and `others` of the group, which must do the same at the same time.
-  /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `others` are not read.
-  /// An entry that is not understood is an Error(system) of whoever needs it first.
+  /// Between this rank and `others` of the group, which must do the same at the same time. `published[r]` is the value
+  /// of rank r's TcpListener::published(); entries of ranks not in `others` are not read. An invalid entry becomes an
+  /// Error(system) of the first call that needs it.
   TcpMeeting(TcpListener listener, TcpOptions options, const GroupIdentity& identity,
              std::span<const std::string> published, std::span<const std::uint32_t> others,
              std::chrono::milliseconds timeout);
@@ -88,32 +87,32 @@ class TcpMeeting {
   TcpMeeting(const TcpMeeting&) = delete;
   TcpMeeting& operator=(const TcpMeeting&) = delete;
 
-  /// Waits for the control sockets of `neighbours` (some of `others`, which count this rank among theirs), and returns
-  /// them in the order of their ranks. Throws Error naming the ranks: `system` when one has no address or cannot be
-  /// reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ or two processes claim
-  /// to be the same rank, `timeout` for those that did not come.
+  /// Waits for the control sockets of `neighbours` (a subset of `others`, which count this rank among theirs), and
+  /// returns them in rank order. Throws Error naming the ranks: `system` if one has no address or cannot be reached at
+  /// any, `dead` if one ended meanwhile, `mismatch` if SYNTONY_TCP_FLOWS differ or two processes claim to be the same
+  /// rank, `timeout` for missing ranks.
   [[nodiscard]] std::vector<TcpPeer> connect_control(std::span<const std::uint32_t> neighbours);
 
-  /// Data sockets of a pair.
+  /// Data sockets per pair.
   [[nodiscard]] std::size_t flows_with(std::uint32_t rank) { return pair_of(rank).flows; }
-  /// Begins to make the data sockets to a rank, unless somebody has begun already. Throws Error(system) for a rank that
-  /// published no address.
+  /// Begins to make the data sockets to a rank, unless either side has begun already. Throws Error(system) for a rank
+  /// that published no address.
   void call(std::uint32_t rank);
-  /// Begins to make a control socket to a rank that was no neighbour while the group formed.
+  /// Begins to make a control socket to a rank that was not a neighbour when the group formed.
   void call_control(std::uint32_t rank);
-  /// Goes on with what is being made, and serves who dials us. Non-blocking. Throws nothing: the control plane, which
-  /// calls it for ranks that move no data, has nobody to tell.
+  /// Continues with connections being made, and serves ranks that dial us. Non-blocking. Never throws: the control
+  /// plane, which calls it for ranks that move no data, has nobody to tell.
   void progress();
-  /// What the system has refused to progress(), which does nothing from then on.
+  /// What the system refused to progress(), which does nothing from then on.
   [[nodiscard]] const std::optional<Error>& broken_by() const { return broken_by_; }
-  /// progress() has to be called again and again, events or not.
+  /// progress() must be called repeatedly, even without events.
   [[nodiscard]] bool calling() const { return !dials_.empty(); }
   /// Data sockets made since the last call.
   [[nodiscard]] std::vector<TcpArrival> take_arrivals() { return std::exchange(arrivals_, {}); }
-  /// Control sockets made since the last call, whoever has dialed; and to which ranks none could be made.
+  /// Control sockets made since the last call, whoever dialed; and the ranks to which none could be made.
   [[nodiscard]] std::vector<TcpArrival> take_controls() { return std::exchange(controls_, {}); }
   [[nodiscard]] std::vector<std::uint32_t> take_unreached() { return std::exchange(unreached_, {}); }
-  /// Why data sockets could not be made, since the last call: each names one rank.
+  /// Why data sockets could not be made since the last call; each names one rank.
   [[nodiscard]] std::vector<Error> take_failures() { return std::exchange(failures_, {}); }
   /// Readable when progress() has something to do.
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
@@ -123,19 +122,19 @@ class TcpMeeting {
   struct Guest;
   struct Candidate;
   struct Dial;
-  enum class Link : std::uint8_t { none, ours, theirs, failed };  // who makes, or has made, the data sockets
+  enum class Link : std::uint8_t { none, ours, theirs, failed };  // whose dial makes, or has made, the data sockets
   struct Pair {
     std::uint32_t rank = 0;
     std::uint16_t flows = 0;
-    std::uint16_t met = 0;   // data sockets that stand, or have stood
+    std::uint16_t met = 0;   // data sockets that are or were connected
     bool neighbour = false;  // connect_control() waits for its control socket
-    bool control = false;    // which stands
+    bool control = false;    // it is connected
     Link link = Link::none;
   };
 
   // The meeting (tcp_meeting.cpp).
   [[nodiscard]] TcpEndpoints endpoints_of(std::uint32_t rank) const;
-  /// Throws Error(system) where it can be reached at none of them.
+  /// Throws Error(system) if no address of the rank is usable.
   [[nodiscard]] TcpEndpoints dialable(std::uint32_t rank) const;
   [[nodiscard]] Pair& pair_of(std::uint32_t rank);
   [[nodiscard]] bool expects(std::uint32_t rank) const;
@@ -179,21 +178,21 @@ class TcpMeeting {
   TcpOptions options_;
   GroupIdentity identity_;
   RankSet others_;
-  std::string published_;              // what they have, one after the other, without their machine's name
-  std::vector<std::uint32_t> begins_;  // by rank, and the end: where
+  std::string published_;              // the others' entries, concatenated, without their machine's name
+  std::vector<std::uint32_t> begins_;  // by rank, then the end: offsets into it
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
   bool forming_ = false;                 // inside connect_control()
-  std::map<std::uint32_t, Pair> pairs_;  // by rank, those that are neighbours or have had to do with this one
+  std::map<std::uint32_t, Pair> pairs_;  // by rank: neighbours and others that this rank has dealt with
   std::vector<Guest> guests_;
   std::vector<Dial> dials_;
   std::vector<TcpArrival> arrivals_;
-  std::vector<TcpArrival> controls_;  // later than the group has formed
+  std::vector<TcpArrival> controls_;  // since the group has formed
   std::vector<std::uint32_t> unreached_;
   std::vector<Error> failures_;
   std::optional<Error> broken_by_;
-  std::vector<int> knocking_;  // listening sockets with somebody at the door
-  std::vector<int> stirring_;  // while forming: control sockets that ended, perhaps
+  std::vector<int> knocking_;  // listening sockets with pending connections
+  std::vector<int> stirring_;  // while forming: control sockets that may have ended
 };
 
 }  // namespace syntony

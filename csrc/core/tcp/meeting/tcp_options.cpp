@@ -15,7 +15,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view{} : std::string_view{value};
 }
 
-/// The variable as an integer in [low, high], or `otherwise` when it is not set.
+/// The variable as an integer in [low, high], or `otherwise` if it is not set.
 int integer(const char* name, int low, int high, int otherwise) {
   const std::string_view text = variable(name);
   if (text.empty()) return otherwise;
@@ -31,7 +31,7 @@ int integer(const char* name, int low, int high, int otherwise) {
 }  // namespace
 
 TcpOptions TcpOptions::from_environment() {
-  constexpr int kLargest = std::numeric_limits<int>::max() / 2;  // the kernel doubles what it is told
+  constexpr int kLargest = std::numeric_limits<int>::max() / 2;  // the kernel doubles the given value
   TcpOptions options;
   options.interfaces = variable("SYNTONY_SOCKET_IFNAME");
   options.flows = static_cast<std::uint32_t>(integer("SYNTONY_TCP_FLOWS", 1, kMostFlows, 0));

@@ -1,4 +1,4 @@
-// What a user may set about TCP, read from the environment once per group.
+// User settings for TCP, read from the environment once per group.
 //
 //   SYNTONY_SOCKET_IFNAME  interfaces to use, see tcp_interfaces.hpp for the grammar (default: all that are up)
 //   SYNTONY_TCP_FLOWS      data sockets per pair of ranks, 1..64 (default: 2, or one for each rail); equal on all ranks
@@ -16,14 +16,14 @@ namespace syntony {
 struct TcpOptions {
   // GCC asks for the braces where a designated initializer leaves the member out.
   std::string interfaces{};  // NOLINT(readability-redundant-member-init)
-  std::uint32_t flows = 0;   // 0: what TcpEndpoints::flows_with says
+  std::uint32_t flows = 0;   // 0: as TcpEndpoints::flows_with returns
   int send_buffer = 0;       // bytes; 0 leaves it to the kernel
   int receive_buffer = 0;    // bytes; 0 leaves it to the kernel
   int keepalive = 10;        // seconds
 
   static constexpr std::uint32_t kMostFlows = 64;
 
-  /// Throws Error(invalid) with the variable, its value and what would be right.
+  /// Throws Error(invalid) with the variable, its value and what would be valid.
   [[nodiscard]] static TcpOptions from_environment();
 };
 

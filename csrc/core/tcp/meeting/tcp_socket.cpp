@@ -19,7 +19,7 @@ void set_option(int socket, int level, int name, int value, const char* what) {
 }
 
 void tune(int socket, int seconds) {
-  constexpr int kMostProbes = 60;  // of the 127 that Linux counts
+  constexpr int kMostProbes = 60;  // Linux counts up to 127
   const int idle = seconds / 2;
   const int interval = (seconds - idle + kMostProbes - 1) / kMostProbes;
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
@@ -49,7 +49,7 @@ void size_buffers(int socket, const TcpOptions& options) {
 }
 
 void tune_data_socket(int socket, const TcpOptions& options) {
-  // Bytes that wait in the kernel for the wire: what is there keeps its place in the queue, credits included.
+  // Limits the bytes waiting in the kernel: what is there keeps its place in the queue, so credits would wait, too.
   constexpr int kUnsent = 64 * 1024;
   tune(socket, options.keepalive);
   set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsent, "TCP_NOTSENT_LOWAT");

@@ -1,4 +1,4 @@
-// What every TCP socket of a group has in common: never blocking, never delayed, closed on exec, watched while idle.
+// What every TCP socket of a group has in common: non-blocking, no delay, closed on exec, keepalive while idle.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@ namespace syntony {
 
 /// "what (Connection refused)", as Error(system).
 [[nodiscard]] Error system_error(const std::string& what, int error_number);
-/// The operating system's sentence for an errno.
+/// The operating system's message for an errno.
 [[nodiscard]] std::string sentence_of(int error_number);
 
 /// A non-blocking TCP socket. Throws Error(system).
 [[nodiscard]] UniqueFd open_tcp_socket(int family);
 
-/// No delay, the buffer sizes that the user asked for, and keepalive: a host that vanishes sends no farewell. An idle
-/// connection to it is given up after options.keepalive seconds, for half of which it is left alone; then a probe goes
-/// out every second.
+/// No delay, the buffer sizes that the user asked for, and keepalive, because a host that vanishes sends no goodbye. An
+/// idle connection to it is given up after options.keepalive seconds: half of that passes without probes, then one is
+/// sent every second.
 void tune_data_socket(int socket, const TcpOptions& options);
-/// No delay, keepalive, and the same limit on unacknowledged bytes (TCP_USER_TIMEOUT). Data sockets must not have the
-/// latter: the kernel would also count the time for which a live peer, busy computing, reads nothing.
+/// No delay, keepalive, and the same limit on unacknowledged bytes (TCP_USER_TIMEOUT). Data sockets must not have that
+/// limit: the kernel would also count the time in which a live peer, busy computing, does not read.
 void tune_control_socket(int socket, const TcpOptions& options);
-/// Buffer sizes must be known before a connection is made (the window scale is fixed then): for listeners and dialers.
+/// Buffer sizes must be set before a connection is made (which fixes the window scale), on listeners and dialers.
 void size_buffers(int socket, const TcpOptions& options);
 
-/// True when the peer's kernel has everything that was written to the socket, or never will because it is broken. Only
-/// then does closing it lose nothing: a close with unread input resets the connection and drops what is on its way.
+/// True if the peer's kernel has everything that was written to the socket, or never will because it is broken. Only
+/// then does closing lose nothing: closing with unread input resets the connection and drops what is in flight.
 [[nodiscard]] bool acknowledged(int socket);
 
 }  // namespace syntony
