@@ -23,9 +23,8 @@ namespace syntony {
 
 /// What a rank says about an operation it started. Plain data: stored in shared memory and sent in control messages.
 struct Descriptor {
-  std::uint64_t sequence = 0;  // counted from 1 per priority in the group; 0: none yet
-  std::uint64_t ordinal =
-      0;  // counted from 1 over operations whose priority the collective decided; 0: the caller chose it
+  std::uint64_t sequence = 0;     // from 1, per priority in the group; 0: none yet
+  std::uint64_t ordinal = 0;      // from 1, over operations whose priority the collective decided; 0: the caller did
   std::uint64_t fingerprint = 0;  // hash of everything ranks must agree on (below)
   std::uint64_t elements = 0;     // of the whole operation; 0 where ranks know only their own (uneven all_to_all)
   std::uint64_t counts = 0;       // counts_of(..) if `elements` does not determine them (uneven parts, partitions)

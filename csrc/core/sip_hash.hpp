@@ -34,8 +34,7 @@ using SipHash = std::array<std::uint64_t, 2>;
     std::uint64_t word = 0;
     const std::string_view part = message.substr(begin, 8);
     for (std::size_t i = 0; i < part.size(); ++i) word |= std::uint64_t{static_cast<unsigned char>(part[i])} << 8 * i;
-    if (part.size() < 8)
-      word |= std::uint64_t{message.size() & 0xffU} << 56U;  // the last word holds the message length
+    if (part.size() < 8) word |= std::uint64_t{message.size() & 0xffU} << 56U;  // it ends with the length
     v[3] ^= word;
     rounds(2);
     v[0] ^= word;

@@ -37,8 +37,7 @@ struct FrameHeader {
   std::uint32_t group = 0;
   std::uint16_t channel = 0;
   std::uint16_t priority = 0;
-  std::uint64_t sequence =
-      0;  // number of the operation in the group; for point-to-point, of the message between the pair
+  std::uint64_t sequence = 0;     // number of the operation; for point-to-point, of the message of the pair
   std::uint64_t fingerprint = 0;  // the operation as the sender sees it; for point-to-point, the tag
   std::uint32_t slice = 0;
   std::uint32_t length = 0;  // payload bytes in this frame

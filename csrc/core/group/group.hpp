@@ -206,8 +206,7 @@ class Group final : public Steppable {
   std::uint64_t moves_seen_ = 0;  // by look_for_late() at stalled_since_
   Work::Clock::time_point stalled_since_;
   Work::Clock::time_point last_inquiry_;
-  std::optional<Work::Clock::time_point>
-      puzzled_since_;  // since when a frame waits for an explanation by the control plane
+  std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane must explain
   bool failed_ = false;
   std::optional<std::uint64_t> seen_news_;      // of the control planes, last seen by all_there() ..
   bool all_there_ = true;                       // .. and its result then

@@ -58,8 +58,7 @@ bool PostRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
       continue;
     }
     const ControlPlane& plane = plane_of(fabric, member);
-    const PeerStatus::State state =
-        plane.status(member).state;  // read the state first: a rank posts only while it is alive
+    const PeerStatus::State state = plane.status(member).state;  // first: a rank posts only while it is alive
     messages[i] = plane.posted(member, number);
     if (messages[i] || (tolerant && state != PeerStatus::State::alive)) continue;
     if (state != PeerStatus::State::alive) {

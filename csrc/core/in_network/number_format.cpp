@@ -55,8 +55,7 @@ int magnitude_bits(std::size_t workers) { return 31 - static_cast<int>(std::bit_
 
 /// 2^(b - e) for a block whose largest biased exponent is `exponent`. Powers of two are exact in double.
 double scale_of(std::uint8_t exponent, std::size_t workers) {
-  const int e =
-      std::max<int>(exponent, 1) - 126;  // |x| < 2^e; subnormals have the exponent of the smallest normal number
+  const int e = std::max<int>(exponent, 1) - 126;  // |x| < 2^e; subnormals count as the smallest normal
   return std::ldexp(1.0, magnitude_bits(workers) - e);
 }
 

@@ -79,8 +79,7 @@ class Validator {
     const std::size_t spaces = std::size_t{program_.ranks} * 3;
     program_.space_start.assign(spaces + 1, 0);
     std::size_t last = 0;
-    std::vector<std::size_t> holder(program_.chunks.size() * 2,
-                                    spaces);  // row of the input or output slot of each chunk
+    std::vector<std::size_t> holder(program_.chunks.size() * 2, spaces);  // by chunk: row of its slot
     for (std::size_t i = 0; i < program_.slots.size(); ++i) {
       const auto [agent, space, chunk] = program_.slots[i];
       const auto refuse_slot = [&](const std::string& what) { refuse("slot row " + std::to_string(i) + what); };

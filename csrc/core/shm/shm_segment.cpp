@@ -106,8 +106,7 @@ Received receive_with(const UniqueFd& socket) {
   if (received < 0) return {.error = errno};
   const cmsghdr* control = CMSG_FIRSTHDR(&message);
   if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) {
-    const bool came =
-        received > 0 && (message.msg_flags & MSG_CTRUNC) != 0;  // a descriptor came, but this process has none left
+    const bool came = received > 0 && (message.msg_flags & MSG_CTRUNC) != 0;  // no number was left for it
     return {.error = came ? EMFILE : 0};
   }
   int descriptor = -1;
@@ -139,8 +138,7 @@ class Handout {
   void receive(const UniqueFd& entrance) {
     UniqueFd guest(::accept4(entrance.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!guest) {
-      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS)
-        return;  // that connection is already gone
+      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;  // it is already gone
       if (!make_way()) refuse("cannot receive rank(s) " + names() + " of this host");
       return;
     }

@@ -35,9 +35,8 @@ namespace {
 /// Every rank answers in an epoch, so with many ranks epochs are rare. The lowest waiting rank begins, and ranks that
 /// hear of it before their turn do not, so that there is usually one tree at a time.
 constexpr std::chrono::microseconds kEpochPerRank{500};
-constexpr unsigned kRankDigits = 20;  // of an epoch
-constexpr unsigned kVersionDigits =
-    20;  // of statuses in an epoch: ranks that have reported the same have equal versions
+constexpr unsigned kRankDigits = 20;     // of an epoch
+constexpr unsigned kVersionDigits = 20;  // of statuses in an epoch: equal statuses have equal versions
 
 template <typename Value>
 void put(std::vector<std::byte>& bytes, const Value* values, std::size_t count) {

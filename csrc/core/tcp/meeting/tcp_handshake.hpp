@@ -28,9 +28,8 @@ struct TcpMeeting::Guest {
   Answer answer{};
   std::size_t received = 0;  // of the message expected next
   bool challenged = false;   // the Ack was sent
-  bool parked =
-      false;  // a rank that we dial ourselves, and our connections count: it hangs up when it has received our Hello
-  bool ready = false;  // something to read
+  bool parked = false;       // we dial this rank, and our dials count: it hangs up once it has our Hello
+  bool ready = false;        // something to read
 };
 
 struct TcpMeeting::Candidate {
