@@ -1,1 +1,1 @@
-"""What should move, and when: collectives, schedules, bounds, engines, checker, simulator, formats."""
+"""Synthesis: collectives, schedules, bounds, engines, checker, simulator, formats."""

@@ -44,7 +44,7 @@ def crowded_cut(
     entering: bool = False,
     deadline: Deadline = ENDLESS,
 ) -> Cut | None:
-    """The best cut where what nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
+    """The best cut if data of nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
 
     `unit` is the share of the size per unit of weight. `entering`: all links are reversed, and the links of the cut
     enter it. Every sink must be reachable from every supply. Past the deadline it is the best cut found.
@@ -83,7 +83,7 @@ def crowded_cut(
 
 
 def _narrowest_first(graph: Arcs, supply: Mapping[int, int], sinks: Iterable[int]) -> Iterator[int]:
-    """The sink into which most must come for its bandwidth, then the others."""
+    """The sink that must receive the most for its bandwidth, then the others."""
     order = list(sinks)
     into = [0] * graph.nodes
     for head, capacity in zip(graph.heads.tolist(), graph.capacity, strict=True):

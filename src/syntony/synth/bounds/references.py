@@ -5,9 +5,9 @@
                   trees and shares; both directions run at once
 
 How fast trees can be is a linear program. Give each rank v a share x_v of the rate for which it is the root, and divide
-every wire's bandwidth between going up and going down. By Edmonds (1973) trees that spread x_v from every v fit into
-what goes down iff the sum of all x can flow, from sources of x_v each, to every single rank; sums are the same with
-all arrows turned:
+every wire's bandwidth between going up and going down. By Edmonds (1973), trees that spread x_v from every v fit into
+`down` iff the sum of all x can flow, from sources of x_v each, to every single rank; for sums, the same holds with all
+arrows reversed:
 
     maximize  sum of x_v   such that   down + up  <=  bandwidth                on every link,
                                        a flow within `down` takes every x_v to u,
@@ -17,21 +17,22 @@ On a mesh this beats the composition: a corner has two links, which limits all_g
 it. (Mesh 4x4: 1.6 links against 1.0667; torus and DGX-1: no difference.)
 
 Ranks may branch and add, and so may switches that can do both at any rate (for these the program is an upper estimate,
-because switches need not receive all data: Steiner trees). Other switches and NICs forward: each takes in of `down` as
-much as it sends out, and of `up`. Then it can be split into routes from link to link that keep all flows (Mader 1982;
-Bang-Jensen, Frank and Jackson 1995; csrc/solve/trees/relay_removal.hpp), so flows may be asked for as if it branched.
+because switches need not receive all data: Steiner trees). Other switches and NICs forward: each takes in as much of
+`down` as it sends out, and likewise of `up`. Then it can be split into routes from link to link that preserve all flows
+(Mader 1982; Bang-Jensen, Frank and Jackson 1995; csrc/solve/trees/relay_removal.hpp), so flows can be computed as if
+the node branched.
 
-A flow for every rank and direction makes a large program. By the theorem of maximum flow and minimum cut it is the same
-to ask that no set of nodes without u takes in less of `up`, or lets out less of `down`, than its share. There are too
-many sets to list; but few matter, and a maximum flow finds one that an answer violates:
+A flow for every rank and direction makes a large program. By the max-flow min-cut theorem it is equivalent to require
+that no set of nodes without u takes in less of `up`, or lets out less of `down`, than its share. There are too many
+sets to list, but few matter, and a maximum flow finds one that a solution violates:
 
     the program with some sets ──▶ x, down, up ──▶ for every rank and direction a maximum flow ──▶ all x arrive: keep
               ▲                                                                                          │
               └────────────────────────── the minimum cuts of those that do not ◀────────────────────────┘
 
-The flows are not looked for at the program's own answer, which is a corner and jumps from one to the next, but half way
-between it and the best answer kept, which violates nothing (in-out separation, Ben-Ameur and Neto 2007). The first one
-kept is the composition. The search ends when the program promises no more than is kept.
+The flows are not computed at the program's own solution, which is a vertex and jumps from one to the next, but half way
+between it and the best solution kept, which violates nothing (in-out separation, Ben-Ameur and Neto 2007). The first
+one kept is the composition. The search ends when the program's optimum is no better than the solution kept.
 
 Symmetry reduces the program as for all_to_all: one u per orbit, all else equal within orbits.
 """
@@ -58,13 +59,13 @@ from syntony.synth.model.network import Network
 from syntony.topologies.graph.symmetry import orbits
 
 MAX_WIRES = 20_000
-"""Most node pairs; with more the program takes minutes."""
+"""The most node pairs; with more, the program takes minutes."""
 FINE = 1 << 40
-"""Whole units that a wire of the greatest bandwidth is counted in, where cuts are looked for."""
+"""Integer units that represent the greatest bandwidth of a wire in the search for cuts."""
 EXACT = 1e-7
-"""What a set may lack, as a part of the rate: HiGHS keeps its rows to that."""
+"""The violation of a set that is tolerated, as a part of the rate: HiGHS satisfies its rows to that."""
 SOLVED = 1e-9
-"""How near what is kept must be to what the program promises."""
+"""How near the solution kept must be to the program's optimum."""
 
 Floats = NDArray[np.float64]
 
@@ -73,8 +74,8 @@ Floats = NDArray[np.float64]
 class References:
     """Rates in bytes of the size per second.
 
-    composition  exact, of the two throughput bounds; reached where both are
-    trees        floating point (HiGHS); None where the program is too large, or nothing was found in time
+    composition  exact, from the two throughput bounds; reached if both are
+    trees        floating point (HiGHS); None if the program is too large, or nothing was found in time
     """
 
     composition: Fraction
@@ -103,8 +104,8 @@ class BestTrees:
     """How the best trees divide the work and the wires; floating point (HiGHS), bytes of the size per second.
 
     rate      of all trees together
-    shares    per member (a node), of the trees that it is the root of
-    down, up  per pair of nodes that a wire joins: what trees may take of it
+    shares    per member (a node), of the trees rooted there
+    down, up  per pair of nodes joined by a wire: the part of it that trees may use
     """
 
     rate: float
@@ -116,7 +117,7 @@ class BestTrees:
 def best_trees(
     network: Network, least: float = 0.0, branching: bool = True, deadline: Deadline = ENDLESS
 ) -> BestTrees | None:
-    """The program's optimum for an all_reduce; None where it is too large. Past the deadline, the best found.
+    """The program's optimum for an all_reduce; None if it is too large. Past the deadline, the best solution found.
 
     Every member is the root of at least `least` times an equal share. `branching`: whether switches may branch and add.
     """
@@ -149,7 +150,7 @@ class _Rows:
         self.bounds.append(bound)
 
     def matrix(self, columns: int) -> Any:
-        """As SciPy takes it."""
+        """As a SciPy matrix."""
         from scipy.sparse import coo_array
 
         shape = (len(self.bounds), columns)
@@ -157,7 +158,7 @@ class _Rows:
 
 
 class _Trees:
-    """The program; see the top of the file.
+    """The program; see the module docstring.
 
     A listener is a member that represents its orbit, a wire a pair of nodes that links join. Columns: the share of each
     root, per orbit of listeners; then per orbit of wires `down`, then `up`. Rates in units of the greatest capacity.
@@ -216,7 +217,7 @@ class _Trees:
         return None if kept is None else self._answer(kept)
 
     def _composition(self) -> Floats | None:
-        """Equal shares, and half of every wire for each direction; None where forwarding nodes are not in balance."""
+        """Equal shares, and half of every wire for each direction; None if forwarding nodes are not in balance."""
         net = np.bincount(self.pairs.tails, self.pairs.capacity, self.arcs.nodes)
         if (net - np.bincount(self.pairs.heads, self.pairs.capacity, self.arcs.nodes))[self.relays].any():
             return None
@@ -231,7 +232,7 @@ class _Trees:
         return BestTrees(float(sum(shares.values())), shares, down, up)
 
     def _balances(self) -> _Rows:
-        """A node that forwards takes in what it sends out, of `down` and of `up`."""
+        """A forwarding node takes in as much as it sends out, of `down` and of `up`."""
         rows = _Rows()
         for relay in self.relays:
             out, into = (np.flatnonzero(ends == relay) for ends in (self.pairs.tails, self.pairs.heads))

@@ -1,21 +1,21 @@
 """Bounds for a size: latency and bandwidth together.
 
-A byte that must cross a cut by time T can do so over link e only within a window: not before data can have come to the
-link's tail, and in time to come from its head to a rank that wants it.
+A byte that must cross a cut by time T can do so over link e only within a window: after data can have reached the
+link's tail, and early enough to get from its head to a rank that wants it.
 
-        holder ──(alphas: d1)──▶ tail ──(alpha of e)──▶ head ──(alphas: d2)──▶ who wants it      delay = d1 + alpha + d2
+        holder ──(alphas: d1)──▶ tail ──(alpha of e)──▶ head ──(alphas: d2)──▶ destination       delay = d1 + alpha + d2
 
-So within T link e carries at most bandwidth * (T - delay) bytes of what is counted, and a witness that proves
-share / (sum of bandwidth) seconds per byte at infinite size proves more at any other:
+So within T link e carries at most bandwidth * (T - delay) of the counted bytes, and a witness that proves
+share / (sum of bandwidth) seconds per byte at infinite size proves more at any other size:
 
         share * size  <=  sum over its links of bandwidth(e) * max(0, T - delay(e))     (Prices: times its price)
 
-That sum grows with T, and the T at which they are equal is the bound. (LogP's and the alpha-beta model's critical
-paths, applied to a cut instead of one message.)
+That sum grows with T, and the T at which both sides are equal is the bound. (Critical paths of LogP and the alpha-beta
+model, applied to a cut instead of one message.)
 
-One cut says little where the way to it is long. What one rank must receive in all, or send, is therefore also bounded
-by the greatest flow over time: of all ways to it, the shortest take data for the longest time. Successive shortest
-paths of the static network, in order of their alphas, are such a flow (Ford and Fulkerson 1958), and path i carries
+One cut says little if the path to it is long. So the amount that one rank must receive or send is also bounded by the
+greatest flow over time: of all paths to it, the shortest carry data for the longest time. Successive shortest paths of
+the static network, in order of their alphas, are such a flow (Ford and Fulkerson 1958), and path i carries
 bandwidth(i) * max(0, T - alphas(i)): the same sum.
 """
 
@@ -37,16 +37,16 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 
 MOST_WORK = 20_000
-"""Most paths times links that are searched, over all ranks: some tenths of a second. A few ranks are tried at least."""
+"""The most paths times links searched, over all ranks: some tenths of a second. At least a few ranks are tried."""
 FEW = 2
 MOST_PATHS = 64
-"""Most paths to one rank; with fewer than all of them nothing is proven, so nothing is said."""
+"""The most paths to one rank; fewer than all of them prove nothing, so such a rank is skipped."""
 
 Floats = NDArray[np.float64]
 
 
 def with_windows(network: Network, bounds: Bounds, arcs: Arcs | None = None) -> Bounds:
-    """The bounds, which now know more about finite sizes."""
+    """The bounds, extended by what is known about finite sizes."""
     if bounds.throughput.witness is None:
         return bounds
     arcs = arcs or Arcs.of(network)
@@ -57,7 +57,7 @@ def with_windows(network: Network, bounds: Bounds, arcs: Arcs | None = None) -> 
 
 
 def _of_witness(collective: Collective, arcs: Arcs, alphas: Floats, witness: Witness) -> Window:
-    """The window of a witness: how long each of its links can be of use."""
+    """The window of a witness: for how long each of its links can be used."""
     members = np.zeros(arcs.nodes, bool)
     members[list(collective.members)] = True
     sources, targets = members.copy(), members.copy()
@@ -84,7 +84,7 @@ def _of_witness(collective: Collective, arcs: Arcs, alphas: Floats, witness: Wit
 
 
 def _nearest(arcs: Arcs, alphas: Floats, starts: NDArray[np.bool_]) -> Floats:
-    """The alphas on the shortest way to each node from the nearest of the starts."""
+    """The alphas on the shortest path to each node from the nearest of the starts."""
     ids = np.flatnonzero(starts).astype(np.int32)
     source = np.full(len(ids), arcs.nodes, np.int32)
     tails, heads = np.concatenate((arcs.tails, source)), np.concatenate((arcs.heads, ids))
@@ -93,7 +93,7 @@ def _nearest(arcs: Arcs, alphas: Floats, starts: NDArray[np.bool_]) -> Floats:
 
 
 def _of_ranks(network: Network, arcs: Arcs, alphas: Floats) -> Iterator[Window]:
-    """What one rank must receive from all others or from the root, or send them, by the greatest flow over time."""
+    """Windows of what one rank must receive from all others or the root, or send to them, by the greatest flow."""
     collective = network.collective
     members = list(collective.members)
     root = members[collective.root]

@@ -1,4 +1,4 @@
-"""The commands about schedules, a file each; those that are imported on their own are in syntony/commands.py."""
+"""The commands about schedules, one per file; syntony/commands.py lists those that are imported separately."""
 
 from __future__ import annotations
 

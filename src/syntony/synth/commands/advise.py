@@ -1,4 +1,4 @@
-"""`syntony advise`: what is worth setting for stock NCCL or RCCL on a machine, and how to see that it helped."""
+"""`syntony advise`: settings worth changing for stock NCCL or RCCL on a machine, and how to check their effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from syntony.synth.nccl.packing.packing import Packing
 
 _TIMEOUT = 30.0
-_WORTH = 1.02  # a gain below 2 % is in the noise of nccl-tests
+_WORTH = 1.02  # gains below 2 % are within the noise of nccl-tests
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argparse.Namespace) -> dict[str, Any]:
-    """The graph file, and what it promises beside NCCL's own choice where that is known."""
+    """The graph file, and its bandwidth beside NCCL's own choice, if that is known."""
     from syntony.synth.nccl.packing.depth_first import estimated_own
     from syntony.synth.nccl.report import allowed
 
@@ -87,7 +87,7 @@ def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argpa
 
 
 def _tuner(host: Host, rings: Packing, options: argparse.Namespace) -> dict[str, Any]:
-    """The table of choices, and what it gains where ways were measured: over what NCCL's cost model chooses."""
+    """The table of choices and, if ways were measured, its gain over the choices of NCCL's cost model."""
     switched = host.machine.multicast and not host.across
     ways = ["Ring Simple", "Tree LL", "Tree LL128", *(["NVLS Simple"] if switched else [])]
     words = "".join(f" --measured {text}" for text in options.measured) or " --measured ring/simple=ring.txt .."

@@ -1,4 +1,4 @@
-"""`syntony bound`: what no schedule can beat."""
+"""`syntony bound`: limits that no schedule can beat."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _bounds_told(
     bounds: Bounds,
     references: References | None,
 ) -> str:
-    """What `syntony bound` prints."""
+    """The output of `syntony bound`."""
     from syntony.synth.bounds.throughput import rounds_per_chunk
     from syntony.synth.bounds.wording import describe
     from syntony.synth.model.bound import fraction_text

@@ -3,7 +3,7 @@
     what       a file (schedule, program, MSCCL XML), a built-in algorithm by name (ring, dbt, ..), or engine:NAME
     on what    the network and the collective of --on and --collective, or those of the first schedule file
 
-Who cannot run on this network (a ring where neighbours have no link) is left out, and it is said why.
+Contenders that cannot run on this network (a ring whose neighbours have no link) are left out with the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIZES = "1K,64K,1M,64M,1G"
 
 @dataclass(frozen=True)
 class Contender:
-    """Who is compared. `steps`: None for a Program, which has none."""
+    """One contender. `steps`: None for a Program, which has none."""
 
     name: str
     content: Schedule | Program
@@ -106,7 +106,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _contenders(options: argparse.Namespace, at: int) -> tuple[Topology, Collective, list[Contender]]:
-    """Who is compared, proven, and on what. Raises UserError where that does not fit together."""
+    """The contenders, proven, and their problem. Raises UserError if they do not fit together."""
     from syntony.synth.engines.portfolio import Portfolio
     from syntony.synth.formats.loading import prove, prove_schedule, read
     from syntony.synth.model.program import Program

@@ -1,4 +1,4 @@
-"""`syntony compile`: makes a proven Program of an algorithm in a script."""
+"""`syntony compile`: turns an algorithm in a script into a proven Program."""
 
 from __future__ import annotations
 

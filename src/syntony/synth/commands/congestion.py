@@ -1,4 +1,4 @@
-"""`syntony congestion`: what an incast does to a network, under each law of congestion control."""
+"""`syntony congestion`: the effect of an incast on a network under each law of congestion control."""
 
 from __future__ import annotations
 

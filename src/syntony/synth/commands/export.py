@@ -1,4 +1,4 @@
-"""`syntony export nccl-graph`, `nccl-tuner`, `rccl-tuner` and `mscclpp`: what stock software reads from files."""
+"""`syntony export nccl-graph`, `nccl-tuner`, `rccl-tuner` and `mscclpp`: files for stock software."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from syntony.synth.nccl.tuning.tuner import Curve
 
 _TIMEOUT = 60.0
-_OF_LIMIT = 0.4  # of --timeout for rings, as much for trees; the rest for bounds and for writing
+_OF_LIMIT = 0.4  # of --timeout for rings, the same for trees; the rest for bounds and writing
 
 
 def _configure_graph(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def _run_graph(options: argparse.Namespace) -> int:
 
 
 def dumped_channels(host: Host, path: str | None) -> dict[str, ChannelSet]:
-    """Ring and tree of a file that NCCL wrote on this machine."""
+    """Ring and tree in a file that NCCL wrote on this machine."""
     if path is None:
         return {}
     from syntony.synth.nccl.graph_file import RING, TREE, channels_on, fault_of, read_graphs
@@ -200,7 +200,7 @@ def measured_curves(texts: Sequence[str], *, rccl: bool) -> list[Curve]:
 
 
 def _model(options: argparse.Namespace) -> tuple[Group, list[Predicted]]:
-    """What NCCL's cost model says with the channels of `export nccl-graph` on the same hosts."""
+    """The predictions of NCCL's cost model with the channels of `export nccl-graph` on the same hosts."""
     from syntony.base.wording import counted
     from syntony.synth.nccl.machine.hosts import host_named
     from syntony.synth.nccl.packing.packing import pack
@@ -266,7 +266,7 @@ def _run_mscclpp(options: argparse.Namespace) -> int:
 
 
 def _range(text: str, whole: str) -> tuple[int, int]:
-    """`64K-1M` as bytes; everything where there is none."""
+    """`64K-1M` as bytes; the full range if empty."""
     from syntony.base import quantity
     from syntony.synth.formats.export_options import MAX_BYTES
 

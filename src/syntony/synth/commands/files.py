@@ -1,4 +1,4 @@
-"""`syntony verify` and `syntony convert`: schedule and program files, proven and rewritten."""
+"""`syntony verify` and `syntony convert`: prove and rewrite schedule and program files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule that was found: checked, written, and told with its bounds, gap and proof."""
+"""The result of a search: checks and writes the schedule, and reports it with its bounds, gap and proof."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 def report_of(schedule: Schedule, output: Path | None, seconds: float, size: int | None = None) -> dict[str, Any]:
     """Checks the schedule, writes it to `output`, if any, and returns the object of `synth --json`.
 
-    `size`: for which it was made, to be simulated.
+    `size`: the size that it was made for, to be simulated.
     """
     from syntony.synth.engines.engine import checked
     from syntony.synth.engines.sccl.exact import chunk_count
@@ -49,7 +49,7 @@ def report_of(schedule: Schedule, output: Path | None, seconds: float, size: int
 
 
 def _simulated(schedule: Schedule, size: int) -> dict[str, Any] | None:
-    """Its time at a size beside what is proven to be needed there; None where a simulation would take long."""
+    """Its simulated time at a size beside the proven bound; None if a simulation would take long."""
     from syntony.synth.engines.workers import seconds_at
     from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 
@@ -60,7 +60,7 @@ def _simulated(schedule: Schedule, size: int) -> dict[str, Any] | None:
 
 
 def story_of(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[str]:
-    """The same for people; `explain`: with the witness of the bound and the proof in full."""
+    """The report in sentences; `explain` adds the witness of the bound and the proof in full."""
     from syntony.synth.symmetry.throughput import gap_of
 
     collective = schedule.collective
@@ -96,7 +96,7 @@ def _percent(gap: Fraction | None) -> str:
 
 
 def _optimal(gap: Fraction | None, proof: str | None) -> str:
-    """What is proven about how good it is, in a few words."""
+    """What is proven about its quality, in a few words."""
     from syntony.synth.engines.auto import COMPARED
 
     if gap == 0:

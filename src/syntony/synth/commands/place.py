@@ -1,4 +1,4 @@
-"""`syntony place`: axes of parallelism on a topology, and how they sum (synth/placement/)."""
+"""`syntony place`: places axes of parallelism on a topology and finds their reductions (synth/placement/)."""
 
 from __future__ import annotations
 

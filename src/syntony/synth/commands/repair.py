@@ -1,4 +1,4 @@
-"""`syntony repair`: mend a schedule."""
+"""`syntony repair`: repairs a schedule after a fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony simulate`: the time of a schedule or a program, by the model of simulation/flows.py."""
+"""`syntony simulate`: the time of a schedule or a program in the model of simulation/flows.py."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_graphs(options: argparse.Namespace) -> int:
-    """What the links allow the channels of NCCL's graph file."""
+    """The bandwidth that links allow the channels of NCCL's graph file."""
     from syntony.synth.nccl.judge import simulate_graphs
 
     if options.topology is None:
@@ -93,7 +93,7 @@ def _run_graphs(options: argparse.Namespace) -> int:
 
 
 def _write_trace(found: Simulation, outcome: Outcome | None, path: Path) -> str:
-    """Writes it and says so."""
+    """Writes the trace; returns a sentence about it."""
     from syntony.synth.simulation.trace import write_trace
     from syntony.synth.traffic.trace import write_trace as write_traffic
 
@@ -115,7 +115,7 @@ def _explained(outcome: Outcome) -> list[str]:
 def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None, dict[str, str]]:
     """The simulation; its traffic, if paths are chosen or the time is to be explained; and how it was simulated.
 
-    Nothing unproven is simulated: raises UserError with the checker's word.
+    Nothing unproven is simulated: raises UserError with the checker's verdict.
     """
     from syntony.base.progress import progress
     from syntony.synth.engines.portfolio import Portfolio
@@ -236,7 +236,7 @@ def _built(name: str, ranks: int) -> Program:
 def _on_wires(
     program: Program, topology: Topology, options: argparse.Namespace
 ) -> tuple[Simulation, Outcome | None, dict[str, str]]:
-    """Simulates a program; message by message where that is asked for, or where loads decide on paths."""
+    """Simulates a program; message by message if requested, or if loads determine paths."""
     from syntony.base.progress import progress
     from syntony.synth.simulation.program_simulator import executor_depth, executor_slice, simulate_program
     from syntony.synth.traffic.choice import Choice

@@ -89,7 +89,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _described(pattern: str, summary: str) -> list[str]:
-    """A pattern with what it is, in one line or below it."""
+    """A pattern with its summary, in one line or below it."""
     return [f"  {pattern}", *wrapped(f"      {summary}", more="")]
 
 
@@ -137,7 +137,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _placed(jobs: JobsFile, path: str) -> tuple[JobsFile, Sequence[Placement]]:
-    """The jobs where they interleave best, and all placements, if they may be in several places."""
+    """The jobs in the placement that interleaves best, and all placements, if they may be in several places."""
     from syntony.base.progress import progress
     from syntony.synth.traffic.candidates import ranked
 

@@ -1,1 +1,1 @@
-"""Congestion: what senders, queues and pauses do to each other while a network is too full."""
+"""Congestion: how senders, queues and pauses interact while a network is overloaded."""

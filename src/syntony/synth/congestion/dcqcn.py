@@ -1,17 +1,17 @@
-"""DCQCN: switches mark packets of long queues, receivers tell, senders cut their rate and win it back.
+"""DCQCN: switches mark packets in long queues, receivers report it, senders cut their rate and recover it.
 
-    queue   0 ───── Kmin ──────────── Kmax ─────▶     alpha, the sender's idea of the congestion, follows the marked
-    marked  none      0  rises to  P_max   all        part; at a mark the rate is cut by alpha / 2; without one it goes
-                                                      half way back, again and again, then R_AI at a time beyond
+    queue   0 ───── Kmin ──────────── Kmax ─────▶     alpha, the sender's estimate of congestion, follows the marked
+    marked  none      0  rises to  P_max   all        part; a mark cuts the rate by alpha / 2; without marks it goes
+                                                      half way back, repeatedly, then beyond by R_AI at a time
 
 Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015), here by its fluid model (section 5),
-which stands still at one marked part of the packets: `standing_mark`. R_AI, Kmin and Kmax are as for 40 Gb/s and grow
+whose equilibrium has one marked part of the packets: `standing_mark`. R_AI, Kmin and Kmax are as for 40 Gb/s and scale
 with the rate.
 
-Kmin, Kmax, the gain, the timers and R_AI are the paper's as others quote it; the gain and both timers are those of
-HPCC's authors, too (`dcqcn_paper` in simulation/run.py of alibaba-edu/High-Precision-Congestion-Control). P_MAX and the
-byte counter could not be looked up: they are assumed. Switches today mark later and more: that file has 160 kB, 640 kB
-and 20 % at 40 Gb/s.
+Kmin, Kmax, the gain, the timers and R_AI are the paper's as quoted by others; the gain and both timers are also those
+of HPCC's authors (`dcqcn_paper` in simulation/run.py of alibaba-edu/High-Precision-Congestion-Control). P_MAX and the
+byte counter could not be looked up and are assumptions. Today's switches mark later and more: that file has 160 kB,
+640 kB and 20 % at 40 Gb/s.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ RATE_OF_PAPER = 5e9  # 40 Gb/s
 GAIN = 1 / 256
 T_ALPHA, T_CUT, T_TIMER = 55e-6, 50e-6, 55e-6
 B_COUNTER = 10e6 / PACKET
-FAST = 5  # of them until it goes beyond
+FAST = 5  # half ways back before it goes beyond
 R_AI = 40e6 / 8  # bytes/s at 40 Gb/s
 
 
 def marks(queue: Floats, capacity: Floats) -> Floats:
-    """The part of a link's packets that are marked at that queue."""
+    """The marked part of a link's packets at that queue length."""
     scale = capacity / RATE_OF_PAPER
     low, high = K_MIN * scale, K_MAX * scale
     with np.errstate(invalid="ignore"):
@@ -44,9 +44,9 @@ def marks(queue: Floats, capacity: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Flow:
-    """What happens to flows that send so many packets per second, of which the part p is marked; columns.
+    """The reaction of flows that send this many packets per second with the part p marked; columns.
 
-    alpha   where alpha goes
+    alpha   the limit of alpha
     cuts    per second
     risen   half ways back per second
     beyond  increases of R_AI per second
@@ -62,11 +62,11 @@ class _Flow:
         kept = np.log1p(-p)
 
         def marked(count: Floats) -> Floats:
-            """The chance that one of so many packets is marked."""
+            """The probability that at least one of this many packets is marked."""
             return -np.expm1(count * kept)
 
         def runs(count: Floats) -> Floats:
-            """How often a second so many packets in a row are not."""
+            """How often per second this many packets in a row are unmarked."""
             return packets * p / np.expm1(np.minimum(-count * kept, 700.0))
 
         counter, timer = np.full_like(packets, B_COUNTER), T_TIMER * packets
@@ -81,7 +81,7 @@ class _Flow:
 def standing_mark(flows: int, capacity: float) -> float:
     """The marked part of the packets at which equal flows that fill a link keep their rates.
 
-    There, target - rate = R_AI beyond / cuts, and rate alpha cuts = (target - rate) risen.
+    In equilibrium, target - rate = R_AI beyond / cuts, and rate alpha cuts = (target - rate) risen.
     """
     rate = np.asarray([capacity / flows])
     increase = R_AI * capacity / RATE_OF_PAPER
@@ -98,7 +98,7 @@ def standing_mark(flows: int, capacity: float) -> float:
 
 
 def standing_queue(flows: int, capacity: float) -> float:
-    """Bytes in front of that link then: where switches mark this part of the packets. Infinite above P_MAX.
+    """The queue in bytes at which switches mark this part of the packets. Infinite above P_MAX.
 
     `capacity` in bytes/s.
     """
@@ -118,7 +118,7 @@ class Dcqcn:
         self._alpha = np.ones(network.flows)
 
     def see(self, seen: Seen) -> None:
-        """The fluid model's three equations, by a step."""
+        """One step of the fluid model's three equations."""
         now = _Flow.of(self.rate / PACKET, np.clip(seen.mark, 1e-9, 0.999))
         apart = self._target - self.rate
         self._alpha += self._step * GAIN / T_ALPHA * (now.alpha - self._alpha)

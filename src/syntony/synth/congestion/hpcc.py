@@ -1,15 +1,15 @@
-"""HPCC: switches tell how full their links are, so a sender knows at once how much too much it sends.
+"""HPCC: switches report how full their links are, so a sender knows at once by how much it sends too much.
 
     load of a link    U = bytes in its queue / (capacity x round trip) + bytes/s that it carries / capacity
-    window            W = W_ref eta / U + W_AI          W_ref: the window a round trip ago
+    window            W = W_ref eta / U + W_AI          W_ref: the window one round trip ago
 
-Up to `STAGES` round trips in which U is below eta may add W_AI alone. Li et al., HPCC: High Precision Congestion
-Control (SIGCOMM 2019), algorithm 1. N flows with small W_AI stand at W = W eta / U + W_AI, with no queue:
+In up to `STAGES` round trips with U below eta, only W_AI is added. Li et al., HPCC: High Precision Congestion Control
+(SIGCOMM 2019), algorithm 1. N flows with small W_AI settle at W = W eta / U + W_AI, without a queue:
 
     U = eta + N W_AI / (capacity x round trip)
 
-W_AI is assumed. The authors' simulator adds a rate, 40 Mb/s at 100 Gb/s (simulation/run.py of their repository), which
-in the round trip of 13 us that it states is 65 bytes.
+W_AI is an assumption. The authors' simulator adds a rate, 40 Mb/s at 100 Gb/s (simulation/run.py of their repository),
+which is 65 bytes in the round trip of 13 us that it states.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hpcc:
         self.rate = self._line.copy()
 
     def see(self, seen: Seen) -> None:
-        """Algorithm 1: U is averaged over a round trip; the reference moves once in one."""
+        """Algorithm 1: U is averaged over a round trip; the reference window is updated once per round trip."""
         self._load += self._weight * (seen.load - self._load)
         full = (self._load >= ETA) | (self._stage >= STAGES)
         new = np.where(full, self._reference * ETA / self._load, self._reference) + W_AI

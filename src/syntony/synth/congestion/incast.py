@@ -1,4 +1,4 @@
-"""Incast: many ranks send to one at once, and somebody who has nothing to do with it sends over the same wires.
+"""Incast: many ranks send to one at once, and an uninvolved rank (the victim) sends over the same wires.
 
 n-1 ─┐
 n-2 ─┼─▶ leaf ════▶ spine ════▶ leaf ─▶ 0       the senders: the last ranks, each at line rate; they fill 0's link
@@ -23,14 +23,14 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Result:
-    """What a law made of the incast, in the second half of the time; seconds, bytes, bytes/s.
+    """The effect of a law on the incast, in the second half of the time; seconds, bytes, bytes/s.
 
-    share      what arrives at the receiver, over what its link carries
-    evenness   the least that a sender gets over the most
-    wait       in queues: mean and 99th percentile of the senders
-    peak       the longest queue of the whole time, the first burst included
-    paused     the part of the time that the link stood still which did so most
-    victim     what the victim gets
+    share      rate of arrival at the receiver, over its link's bandwidth
+    evenness   the least rate of a sender over the greatest
+    wait       in queues: mean and 99th percentile over the senders
+    peak       the longest queue of the whole time, including the first burst
+    paused     the part of the time for which the most paused link was paused
+    victim     the victim's rate
     early      the most bytes of one flow that arrived ahead of ones sent before them
     """
 
@@ -71,7 +71,7 @@ class Incast:
 
     @staticmethod
     def make(topology: Topology, senders: int, choice: Choice) -> Incast:
-        """Raises UserError for more senders than ranks, and where no path is."""
+        """Raises UserError if there are more senders than ranks, or a path is missing."""
         if topology.ranks < senders + 3:
             raise UserError(
                 f"{senders} senders, a receiver, a victim and whom it sends to are {senders + 3} ranks; "
@@ -84,11 +84,11 @@ class Incast:
 
     @property
     def bandwidth(self) -> float:
-        """Of the receiver's link."""
+        """Bandwidth of the receiver's link."""
         return float(self.topology.links[self.paths.links(0)[-1]].bandwidth)
 
     def fair(self) -> float:
-        """What the victim would get if all shared max-min fairly: nobody blocked by whom he does not meet."""
+        """The victim's rate under max-min fair sharing, without head-of-line blocking."""
         capacity = [float(link.bandwidth) for link in self.topology.links]
         flows = Flows.make(self.paths, capacity, 1e12, policy=PathPolicy.spray)
         found = simulate_flows(flows, timeline=True)
@@ -96,6 +96,6 @@ class Incast:
         return float(found.rate[found.link == last][0])
 
     def under(self, law: str, seconds: float, lossless: bool = True) -> Result:
-        """For so long, with every sender obeying the law."""
+        """Simulates this many seconds with every sender obeying the law."""
         network = QueueNetwork.of(self.topology, self.paths, lossless)
         return Result.of(simulate(network, LAWS[law], seconds), self.bandwidth)

@@ -1,15 +1,15 @@
-"""Queues in front of links, and pauses where they grow too long.
+"""Queues in front of links, and pauses when they grow too long.
 
     sender ─▶ [queue] ═link═▶ switch [queue] ═link═▶ switch [queue] ═link═▶ receiver
-                                │  more than xoff bytes came in through this link and wait in the switch:
-              ◀──── pause ──────┘  the link stops, whoever's bytes are next on it (head-of-line blocking)
+                                │  more than xoff bytes that came in through this link wait in the switch:
+              ◀──── pause ──────┘  the link stops, whatever flow is next on it (head-of-line blocking)
 
-Bytes are a fluid. In every step each link carries what its capacity allows of what waits for it, of every flow in
-proportion to its part of the queue, and a step later these bytes stand in front of the next link. Where a priority is
-lossless (PFC, IEEE 802.1Qbb), a switch counts what came in through each link and still waits in it; above `xoff` it
-pauses the link, below `xoff` less `xon` it lets it go on. Nothing is dropped.
+Bytes are a fluid. In every step each link carries as much of its queue as its capacity allows, each flow in proportion
+to its part of the queue, and a step later these bytes are in front of the next link. If a priority is lossless (PFC,
+IEEE 802.1Qbb), a switch counts the bytes that came in through each link and still wait in it. Above `xoff` it pauses
+the link; below `xoff` less `xon` it resumes it. Nothing is dropped.
 
-A sprayed flow has several paths, each with an even part of its bytes.
+A sprayed flow has several paths, each with an equal part of its bytes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from syntony.synth.simulation.flows import Paths
 from syntony.topologies.topology import Topology
 
 Floats = NDArray[np.float64]
-PAUSE_AT = 40e-6  # seconds of a link's capacity that may wait in a switch before it pauses the link
+PAUSE_AT = 40e-6  # queueing in a switch at which it pauses a link, in seconds of the link's capacity
 XON = 0.1  # of that: a pause ends this far below
 
 
 @dataclass(frozen=True, eq=False)
 class QueueNetwork:
-    """Paths of flows, over those links of a topology that they use.
+    """Paths of flows over the links of a topology that they use.
 
-    path      int64 (P, H)    the links of path p, in order; short ones end with links that take no time
+    path      int64 (P, H)    the links of path p, in order; short paths end with links that take no time
     owner     int64 (P,)      the flow of the path; its paths share its rate evenly
     capacity  float64 (L,)    bytes/s; the last one, of the link that takes no time, is infinite
     link      int64 (L - 1,)  the links' ids in the topology
@@ -48,7 +48,7 @@ class QueueNetwork:
 
     @property
     def flows(self) -> int:
-        """How many there are."""
+        """The number of flows."""
         return int(self.owner.max()) + 1
 
     @property
@@ -58,7 +58,7 @@ class QueueNetwork:
 
     @property
     def base(self) -> float:
-        """Seconds there and back while nothing waits."""
+        """Round-trip time in seconds without queues."""
         return 2 * self.hops * self.step
 
     @property
@@ -83,12 +83,12 @@ class QueueNetwork:
 
 
 class Moving:
-    """Bytes on their way through a network.
+    """Bytes in flight in a network.
 
     queue    float64 (L,)   bytes in front of each link
     carried  float64 (L,)   bytes that each link carried in the last step
-    paused   bool (L,)      which links stand still
-    arrived  float64 (P,)   bytes that came to the end of each path in the last step
+    paused   bool (L,)      whether each link is paused
+    arrived  float64 (P,)   bytes that reached the end of each path in the last step
     """
 
     def __init__(self, network: QueueNetwork) -> None:
@@ -106,7 +106,7 @@ class Moving:
         self.arrived = np.zeros(len(network.path))
 
     def step(self, rate: Floats) -> None:
-        """A step in which flow f sends rate[f] bytes/s. A sender whose link does not take them holds them back."""
+        """One step in which flow f sends rate[f] bytes/s. A sender holds back what its link does not take."""
         path, links = self._fabric.path, len(self._fabric.capacity)
         offered = rate[self._fabric.owner] / self._paths * self._fabric.step
         self._coming[:, 0] = np.maximum(np.minimum(offered, 2 * self._room[path[:, 0]] - self._waiting[:, 0]), 0.0)

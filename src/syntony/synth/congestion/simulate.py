@@ -1,4 +1,4 @@
-"""Runs flows of one law through a network, and says what came of it."""
+"""Runs flows of one law through a network and records the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class History:
 
     arrived   float64 (S, F)  bytes/s that arrive
     queue     float64 (S, L)  bytes in front of each link
-    paused    bool (S, L)     whether it stands still
+    paused    bool (S, L)     whether each link is paused
     wait      float64 (S, F)  seconds in queues on the slowest path
     early     float64 (S, F)  bytes that arrive before others that were sent ahead of them on a slower path
     """
@@ -50,7 +50,7 @@ class History:
 def simulate(
     network: QueueNetwork, law: Callable[[QueueNetwork], Control], seconds: float, first: Floats | None = None
 ) -> History:
-    """Endless flows, all from moment 0. `first`: their first rates, bytes/s, in the place of line rate."""
+    """Endless flows, all from time 0. `first`: their initial rates, bytes/s, instead of line rate."""
     steps = max(round(seconds / network.step), 2)
     flows, owner, links = network.flows, network.owner, len(network.capacity)
     control, moving = law(network), Moving(network)
@@ -71,7 +71,7 @@ def simulate(
     for step in range(steps):
         moving.step(control.rate)
         seconds_of = np.where(finite, moving.queue / capacity, 0.0)
-        # A sender's own queue is no part of the network.
+        # A sender's own queue does not count as part of the network.
         waits = seconds_of[network.path[:, 1:]].sum(axis=1)
         load = np.where(finite, seconds_of / network.base + moving.carried / (capacity * network.step), 0.0)
         unmarked = np.log1p(-np.minimum(marks(moving.queue, network.capacity), 1 - 1e-9))

@@ -1,12 +1,12 @@
 """Swift: a window that keeps the delay at a target.
 
-    delay below the target   + one packet in a round trip
-          above              less by beta times the part that it is above, at most half, once in a round trip
+    delay below the target   + one packet per round trip
+          above              less by beta times the excess, at most half, once per round trip
 
-The target is a base, more for every hop, and more for small windows, by a / sqrt(window) + b: that many flows on one
-link stand a longer queue, as their packets come in clusters. Kumar et al., Swift: Delay is Simple and Effective for
-Congestion Control in the Datacenter (SIGCOMM 2020), sections 3.1 to 3.3 and 3.5. The paper gives the laws; its
-production constants are not all public, and those here are ours.
+The target is a base, plus an amount per hop, plus a / sqrt(window) + b for small windows: many flows on one link cause
+a longer queue, because their packets arrive in clusters. Kumar et al., Swift: Delay is Simple and Effective for
+Congestion Control in the Datacenter (SIGCOMM 2020), sections 3.1 to 3.3 and 3.5. The paper gives the laws; not all of
+its production constants are public, and those here are ours.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from syntony.synth.congestion.control import RoundTrips, Seen
 from syntony.synth.congestion.queue_network import Floats, QueueNetwork
 
 PACKET = 4096.0
-BASE, HOP = 25e-6, 1e-6  # seconds of target, and for every hop
+BASE, HOP = 25e-6, 1e-6  # seconds of target delay: base, and per hop
 BETA, MOST_CUT = 0.8, 0.5
-LEAST_WINDOW, MOST_WINDOW = 0.1, 100.0  # packets between which the target moves,
+LEAST_WINDOW, MOST_WINDOW = 0.1, 100.0  # the range of windows, in packets, over which the target varies,
 RANGE = 4 * BASE  # and by how much at most
 
 
 def target(window: Floats, hops: int) -> Floats:
-    """Seconds of delay that flows with such windows (packets) aim at, propagation included."""
+    """Target delay in seconds of flows with such windows (packets), including propagation."""
     slope = RANGE / (LEAST_WINDOW**-0.5 - MOST_WINDOW**-0.5)
     more = slope * (np.maximum(window, 1e-6) ** -0.5 - MOST_WINDOW**-0.5)
     aim: Floats = BASE + HOP * hops + np.clip(more, 0.0, RANGE)
@@ -42,7 +42,7 @@ class Swift:
         self.rate = self._line.copy()
 
     def see(self, seen: Seen) -> None:
-        """Algorithm 1: an increase with every acknowledgement, a decrease once in a round trip."""
+        """Algorithm 1: an increase with every acknowledgement, a decrease once per round trip."""
         delay = self._base + seen.wait
         aim = target(self._window, self._hops)
         below = delay < aim

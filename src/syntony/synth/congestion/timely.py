@@ -1,11 +1,11 @@
-"""TIMELY: the slope of the round trip says whether a queue grows, before it is long.
+"""TIMELY: the slope of the round-trip time shows that a queue grows before it is long.
 
     round trip below T_low   + delta
-               between       + delta while it falls (five times as much once it has for long), else less by its slope
-               above T_high  less by the part that it is above
+               between       + delta while it falls (five times as much after a while), else less by its slope
+               above T_high  less by the excess
 
-Mittal et al., TIMELY: RTT-based Congestion Control for the Datacenter (SIGCOMM 2015), algorithm 1, by a step in every
-round trip. Constants as for 10 Gb/s; delta grows with the rate.
+Mittal et al., TIMELY: RTT-based Congestion Control for the Datacenter (SIGCOMM 2015), algorithm 1, one step per round
+trip. Constants as for 10 Gb/s; delta scales with the rate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Timely:
         self.rate = self._line.copy()
 
     def see(self, seen: Seen) -> None:
-        """Algorithm 1, for those who had a completion."""
+        """Algorithm 1, for flows with a completion."""
         trip = self._base + seen.wait
         due = self._trips.over(np.maximum(trip, T_MIN))
         slope = (1 - WEIGHT) * self._slope + WEIGHT * (trip - self._before)

@@ -1,13 +1,13 @@
-"""Stages: the order in which the steps of a hand-written algorithm are done.
+"""Stages: the execution order of the steps of a hand-written algorithm.
 
-People write one chunk's journey after another's; ranks should not travel so. The stage of a message is how many
-messages must come before it; steps go stage by stage, and within a stage as they were written.
+Authors write the journey of one chunk after another, but ranks should not execute in that order. The stage of a message
+is the number of messages that must precede it; steps run stage by stage, and within a stage in the written order.
 
     written   0->1 1->2 2->3    1->2 2->3 3->0     rank 1 would send its own chunk after the first one has passed
     stages    0->1 1->2 | 1->2 2->3 | 2->3 3->0    every rank sends at once
 
-What may not change places keeps its order: reads and writes of one memory, and messages of one lane that are of one
-stage. (MSCCLang orders its instructions by the same depth: Cowan et al., ASPLOS 2023, section 4.)
+Steps that must not be reordered keep their order: accesses to the same memory, and messages of one lane in one stage.
+(MSCCLang orders its instructions by the same depth: Cowan et al., ASPLOS 2023, section 4.)
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from syntony.synth.lowering.passes.tape import Slot, Step
 
 
 def in_stages(steps: Sequence[Step], memory: Callable[[int, Slot], Slot]) -> list[int]:
-    """The positions of the steps in their new order. A receive stands right after its send, here as there.
+    """The positions of the steps in their new order. A receive stays directly behind its send.
 
-    `memory` gives one name to slots of a rank that may be the same memory.
+    `memory` maps slots of a rank that may be the same memory to one name.
     """
-    there: dict[tuple[int, Slot], int] = defaultdict(int)  # from which stage on the memory holds what was written last
+    there: dict[tuple[int, Slot], int] = defaultdict(int)  # first stage in which the memory holds its last value
     busy: dict[tuple[int, Slot], int] = defaultdict(int)  # the last stage that reads it
     stages: list[int] = []
     at = 0

@@ -1,1 +1,1 @@
-"""Stock NCCL and RCCL: the graph files that say which order their channels take, and what tuner plugins read."""
+"""Stock NCCL and RCCL: graph files with the order of their channels, and tables for tuner plugins."""

@@ -1,4 +1,4 @@
-"""Channels: the order in which data visit the GPUs of a host, and how fast a set of them can run at once.
+"""Channels: the order in which data visits the GPUs of a host, and how fast a set of them can run at once.
 
     within a host     ring    a > b > c > d > a            chain   a - b - c - d
     across hosts      ring    nic > a > b > c > d > nic    chain   nic - a - b - c - d
@@ -10,8 +10,8 @@ of S bytes takes 2 S / speed for both shapes.
     chain   a part of NCCL's double tree, which sums towards the head of the chain (S on each hop) and spreads back
             (S the other way): half a byte each way. A NIC carries two of the tree's edges: one byte each way
 
-Where channels span hosts, each uses one NIC for coming and going, so that the same file on every host joins NICs of
-equal numbers (rails).
+If channels span hosts, each uses one NIC in both directions, so the same file on every host joins NICs of equal numbers
+(rails).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Shape = Literal["ring", "chain"]
 
 @dataclass(frozen=True)
 class Channel:
-    """Positions in Machine.gpus, in order; the NICs (positions in Machine.nets) of both ends, or () within a host."""
+    """Positions in Machine.gpus, in order, and the NICs (positions in Machine.nets) of both ends; () within a host."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...] = ()
@@ -47,12 +47,12 @@ class ChannelSet:
 
     @property
     def total(self) -> Fraction:
-        """What all channels carry together, GB/s: bus bandwidth, in the words of nccl-tests."""
+        """Total rate of all channels, GB/s: bus bandwidth in the sense of nccl-tests."""
         return self.speed * len(self.channels)
 
 
 class Host:
-    """A machine with its paths; what channels cost on it. `across`: the channels lead to other hosts."""
+    """A machine with its paths, and the cost of channels on it. `across`: the channels lead to other hosts."""
 
     def __init__(self, machine: Machine, *, across: bool) -> None:
         if across and not machine.nets:
@@ -64,11 +64,11 @@ class Host:
         self._memory: dict[tuple[Shape, MachineNode, MachineNode], Costs] = {}
 
     def joined(self, shape: Shape, src: MachineNode, dst: MachineNode) -> bool:
-        """Whether a hop of a channel can lead from `src` to `dst`; those of chains are used both ways."""
+        """Whether a hop of a channel can lead from `src` to `dst`; hops of chains are used in both directions."""
         return self.paths.reaches(src, dst) and (shape == "ring" or self.paths.reaches(dst, src))
 
     def hop(self, shape: Shape, src: MachineNode, dst: MachineNode) -> Costs:
-        """What a byte of a channel of this shape costs each link on the way from `src` to `dst`."""
+        """The cost of one byte of a channel of this shape on each link from `src` to `dst`."""
         found = self._memory.get((shape, src, dst))
         if found is None:
             half = shape == "chain" and src.kind == dst.kind == "gpu"
@@ -94,7 +94,7 @@ class Host:
             yield from ((dst, src) for src, dst in pairs)
 
     def loads(self, shape: Shape, channels: Iterable[Channel]) -> Costs:
-        """What all channels cost each link, for a byte on each of them."""
+        """The cost of all channels on each link, for a byte on each of them."""
         loads: Costs = {}
         for channel in channels:
             for src, dst in self.hops(shape, channel):
@@ -103,7 +103,7 @@ class Host:
         return loads
 
     def speed(self, shape: Shape, channels: Sequence[Channel]) -> Fraction:
-        """The highest common speed of the channels, GB/s, none faster than one block of threads."""
+        """The highest common speed of the channels, GB/s, at most that of one thread block."""
         return min(self.link_speed(shape, channels), self.machine.channel_rate)
 
     def link_speed(self, shape: Shape, channels: Sequence[Channel]) -> Fraction:
@@ -116,7 +116,7 @@ class Host:
 
     @cached_property
     def port_rates(self) -> dict[tuple[str, int], Fraction]:
-        """What a port of a card carries, GB/s: devices of one port share it."""
+        """The rate of each port of a card, GB/s: devices of one port share it."""
         return {net.port: net.rate for net in self.machine.nets}
 
     def port_loads(self, channels: Iterable[Channel]) -> dict[tuple[str, int], int]:
@@ -129,7 +129,7 @@ class Host:
         return loads
 
     def kinds(self, shape: Shape, channels: Iterable[Channel]) -> tuple[PathKind, PathKind]:
-        """The worst kind of path between GPUs, and to NICs; the latter is PIX where there is none."""
+        """The worst kind of path between GPUs, and to NICs; the latter is PIX if there are none."""
         intra, inter = PathKind.LOC, PathKind.LOC
         for channel in channels:
             for src, dst in self.hops(shape, channel):
@@ -143,7 +143,7 @@ class Host:
     def fault(self, chosen: ChannelSet) -> str:
         """The first fault of a set of channels, in a sentence; empty if there is none.
 
-        Every channel visits every GPU once, all use NICs or none does, no link carries more than its rate.
+        Every channel visits every GPU once, all or none use NICs, no link carries more than its rate.
         """
         machine = self.machine
         for number, channel in enumerate(chosen.channels):
@@ -172,4 +172,4 @@ class Host:
         return ""
 
 
-_ROUNDED = Fraction(100_001, 100_000)  # a file gives speeds in decimals
+_ROUNDED = Fraction(100_001, 100_000)  # files have speeds in decimals

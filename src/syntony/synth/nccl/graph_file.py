@@ -1,4 +1,4 @@
-"""NCCL's graph file: what NCCL_GRAPH_DUMP_FILE writes and NCCL_GRAPH_FILE reads (src/graph/search.cc of NCCL 2.30).
+"""NCCL's graph file: written by NCCL_GRAPH_DUMP_FILE, read by NCCL_GRAPH_FILE (src/graph/search.cc of NCCL 2.30).
 
     <graphs version="1">
       <graph id="0" pattern="4" crossnic="0" nchannels="2" speedintra="20" speedinter="12" latencyinter="0"
@@ -10,12 +10,12 @@
       </graph>
     </graphs>
 
-    id        0 ring, 1 tree, 2 chain of collnet, 3 NVLS, 4 collnet direct; what is missing NCCL searches itself
+    id        0 ring, 1 tree, 2 chain of collnet, 3 NVLS, 4 collnet direct; NCCL searches those that are missing
     pattern   4 ring, 3 chain (1 and 2 attach the second NIC elsewhere), 5 NVLS: only the head of each channel is named
     dev       the number on the host, hexadecimal as NCCL 2.30 reads it (older versions take 0x.. too)
     speeds    GB/s of one channel
 
-A GPU's `rank`, which NCCL dumps too, is not written: it would bind the file to one host of many.
+A GPU's `rank`, which NCCL also dumps, is not written: it would tie the file to one of many hosts.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _number(dev: int) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    """Rounded down, so that no link is promised more than it has."""
+    """Rounded down, so that no link gets more than its rate."""
     return f"{int(value * 10_000) / 10_000:g}" if value < 100 else f"{int(value * 100) / 100:.2f}"
 
 
@@ -212,10 +212,10 @@ def channels_on(graph: Graph, machine: Machine, where: str) -> ChannelSet:
 
 
 def fault_of(graphs: tuple[Graph, ...], where: str) -> str:
-    """The first fault that the file shows without its machine; empty if there is none.
+    """The first fault that can be found without the machine; empty if there is none.
 
     Every channel of a ring, tree or collnet chain visits the same GPUs, each once, and has no or two network devices;
-    ring and tree are there; NCCL uses as many channels as the one with fewer.
+    ring and tree are present; NCCL uses as many channels as the one with fewer.
     """
     by_id = {graph.id: graph for graph in graphs}
     if len(by_id) < len(graphs):

@@ -1,4 +1,4 @@
-"""NCCL's graph files, judged on the machine that they are for: `syntony verify` and `syntony simulate`."""
+"""Checks NCCL's graph files for their machine: `syntony verify` and `syntony simulate`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from syntony.synth.nccl.report import allowed, busiest
 
 
 def verify_graphs(path: Path, topology: str | None) -> Verdict:
-    """Valid, or the first fault of a graph file. Without a machine only what the file itself shows is proven.
+    """Valid, or the first fault of a graph file. Without a machine, only the file itself is checked.
 
-    With one: the devices are there, every channel of a ring or tree visits every GPU once, and the written speeds are
-    within what links and ports carry. Raises UserError where the file cannot be read.
+    With one: the devices exist, every channel of a ring or tree visits every GPU once, and the given speeds are within
+    the rates of links and ports. Raises UserError if the file cannot be read.
     """
     graphs = read_graphs(path)
     if fault := fault_of(graphs, str(path)):
@@ -44,7 +44,7 @@ def verify_graphs(path: Path, topology: str | None) -> Verdict:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a ring or a tree of a file carries; GB/s, seconds for an all_reduce of `size` bytes without latencies."""
+    """The rate of a ring or a tree of a file; GB/s, seconds for an all_reduce of `size` bytes without latencies."""
 
     name: str
     channels: int
@@ -82,7 +82,7 @@ class Simulated:
 
 
 def simulate_graphs(path: Path, topology: str, size: int) -> list[Simulated]:
-    """What the links allow ring and tree of a file, whatever speeds it gives. Raises UserError."""
+    """The rates that links allow the file's ring and tree, whatever speeds it gives. Raises UserError."""
     graphs = read_graphs(path)
     if fault := fault_of(graphs, str(path)):
         raise UserError(fault)

@@ -1,4 +1,4 @@
-"""What channels promise, for people and for programs."""
+"""The expected rates of channels, for people and for programs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def packed_object(host: Host, packing: Packing) -> dict[str, Any]:
 
 
 def allowed(host: Host, chosen: ChannelSet) -> float:
-    """GB/s that the links allow these channels, at a speed that may be above what they are written with."""
+    """GB/s that the links allow these channels; the speed may be above the one written."""
     return float(host.link_speed(chosen.shape, chosen.channels) * len(chosen.channels))
 
 

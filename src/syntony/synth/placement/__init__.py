@@ -1,1 +1,1 @@
-"""Placement: which ranks each axis of parallelism of a job gets, and how each axis sums (after P2)."""
+"""Placement: which ranks each axis of parallelism of a job gets, and how each axis reduces (after P2)."""

@@ -1,4 +1,4 @@
-r"""Matrices: the ways to lay axes of parallelism over the levels of a machine.
+r"""Matrices: the ways to map axes of parallelism onto the levels of a machine.
 
     2 boxes of 4 GPUs, dp4xtp2        box  gpu            every column multiplies to its level,
                                  dp  [ 2    2 ]           every row to its axis
@@ -35,7 +35,7 @@ class Axis:
 
 
 def read_axes(text: str, ranks: int) -> tuple[Axis, ...]:
-    """The axes that `text` writes, dp4xtp8, as demands do. Raises UserError."""
+    """The axes in `text`, such as dp4xtp8. Raises UserError."""
     parts = [re.fullmatch(_AXIS, part) for part in text.split("x")]
     if None in parts:
         raise UserError(
@@ -52,7 +52,7 @@ def read_axes(text: str, ranks: int) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Placement:
-    """factors[a][l]: into how many parts axis a is laid over level l."""
+    """factors[a][l]: the number of parts of axis a on level l."""
 
     levels: Levels
     axes: tuple[Axis, ...]
@@ -63,7 +63,7 @@ class Placement:
         return " ".join(f"{axis.name}[{' '.join(map(str, row))}]" for axis, row in rows)
 
     def groups(self, reduced: Sequence[str]) -> NDArray[np.int64]:
-        """(groups, f1, f2, ..): the ranks that sum over the axes named, by the reduced axes' parts, outermost first."""
+        """(groups, f1, f2, ..): the ranks that reduce over the named axes, by the axes' parts, outermost first."""
         count, depth = len(self.axes), len(self.levels)
         shape = [self.factors[axis][level] for level in range(depth) for axis in range(count)]
         summed = [self.axes[place % count].name in reduced for place in range(len(shape))]
@@ -73,7 +73,7 @@ class Placement:
 
     @property
     def coordinates(self) -> NDArray[np.int64]:
-        """(ranks, axes): each rank's place in every axis."""
+        """(ranks, axes): each rank's coordinate on every axis."""
         places = np.empty((self.levels.grid.size, len(self.axes)), np.int64)
         for column, axis in enumerate(self.axes):
             line = self.groups([axis.name]).reshape(-1, axis.size)
@@ -91,7 +91,7 @@ def placements(levels: Levels, axes: Sequence[Axis]) -> Iterator[Placement]:
 
 
 def _splits(size: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of so many factors, in order."""
+    """All ways to write a number as an ordered product of this many factors."""
     if parts == 1:
         yield (size,)
         return

@@ -1,4 +1,4 @@
-r"""Reductions: programs of collectives over parts of a group that together sum over all of it.
+r"""Reductions: sequences of collectives over parts of a group that together sum over all of it.
 
     a group of 2 x 4 ranks              state: which contributions each rank has summed of each chunk
       reduce_scatter over level 1         rank 0: chunks 0, 1 of ranks 0-3          rank 1: chunks 2, 3 of ranks 0-3 ..
@@ -6,10 +6,10 @@ r"""Reductions: programs of collectives over parts of a group that together sum 
       all_gather     over level 1         rank 0: all chunks of all                 done
 
 A step names a collective, the levels over which its groups extend, and whether all ranks take part or only leaders
-(those that are first in all levels further in). It is allowed where its collective makes sense: what is summed must be
-the same chunks of different ranks, what is gathered different chunks. A step that changes nothing, or leads back, is
-left out. States reached, and the steps between them, are a graph; a program is a path from nothing summed to all
-summed. After Xie et al., P2 (MLSys'22), section 4, over the factors of the reduced axes alone.
+(those that are first in all levels further in). It is allowed if its collective makes sense: the inputs of a sum must
+be the same chunks of different ranks, those of a gather different chunks. Steps that change nothing or lead back are
+left out. The reachable states and the steps between them form a graph; a program is a path from nothing summed to
+everything summed. After Xie et al., P2 (MLSys'22), section 4, over the factors of the reduced axes alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from syntony.base.command import UserError
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")
 MOST_STEPS = 5
 MOST_RANKS = 64
-"""Of a group: states grow with their cube."""
+"""Per group: states grow with the cube of its size."""
 
 State = NDArray[np.bool_]
 """(ranks, chunks, ranks): whose contributions a rank has in its sum of a chunk; none: it does not hold the chunk."""
@@ -38,7 +38,7 @@ State = NDArray[np.bool_]
 class Step:
     """One collective of a program.
 
-    share  what a rank puts in (all_gather: gets out), of the whole buffer
+    share  a rank's input (for all_gather: output), as a part of the whole buffer
     """
 
     collective: str
@@ -96,7 +96,7 @@ class _Graph:
         self.steps: dict[bytes, list[tuple[Step, bytes]]] = {}
 
     def distances(self, start: State, goal: bytes) -> dict[bytes, int]:
-        """How many steps each state is from the goal, of those within reach."""
+        """The number of steps from each reachable state to the goal."""
         layer = {start.tobytes(): start}
         before: dict[bytes, set[bytes]] = {}
         for _ in range(MOST_STEPS):
@@ -134,8 +134,8 @@ class _Graph:
 
 
 def applied(collective: str, state: State, groups: NDArray[np.int64]) -> tuple[State, int] | None:
-    """The state after the collective in all of these groups, and the most chunks that a rank puts in (all_gather: gets
-    out); None where it makes no sense in one of them."""
+    """The state after the collective in all of these groups, and the most chunks in a rank's input (for all_gather:
+    output); None if it makes no sense in one of them."""
     part = state[groups]  # (groups, members, chunks, contributions)
     held = _any(part, 3)
     if not _any(held[:, 0], 1).all():
@@ -184,7 +184,7 @@ def describe(program: Sequence[Step]) -> str:
 def verified(program: Sequence[Step], shape: tuple[int, ...]) -> bool:
     """Whether the program leaves every rank with every chunk, each contribution summed into it exactly once.
 
-    It is run with numbers: how often a rank has summed whose contribution into which chunk.
+    It is run with counts: how often a rank has summed each rank's contribution into each chunk.
     """
     ranks = math.prod(shape)
     members = np.arange(ranks).reshape(shape)
@@ -197,7 +197,7 @@ def verified(program: Sequence[Step], shape: tuple[int, ...]) -> bool:
 
 
 def _ended(collective: str, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the members of one group hold after the collective; (members, chunks, contributions)."""
+    """The state of the members of one group after the collective; (members, chunks, contributions)."""
     after = np.zeros_like(counts)
     if collective == "broadcast":
         after[:] = counts[0]
@@ -208,7 +208,7 @@ def _ended(collective: str, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         for member, part in enumerate(np.array_split(present, len(counts))):
             after[member, part] = counts[:, part].sum(axis=0)
     elif collective == "all_gather" and (counts.any(axis=2).sum(axis=0) > 1).any():
-        return counts  # two have the same chunk: there is nothing to gather
+        return counts  # two members have the same chunk, so there is nothing to gather
     else:
         after[:] = counts.sum(axis=0)
     return after

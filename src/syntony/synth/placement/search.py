@@ -1,8 +1,8 @@
 """Search: every placement with every program, timed by the simulator, all groups at once.
 
-A step's groups run side by side in all groups of the placement, and share wires; steps follow one another. A step is a
-ring (or, for reduce and broadcast, a chain) through its ranks in order, as a collective library's would be; equal steps
-are simulated once.
+A step runs at once in all groups of the placement, which share wires; steps follow one another. A step is a ring (or,
+for reduce and broadcast, a chain) through its ranks in order, as in a collective library; equal steps are simulated
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Candidate:
-    """A placement with the program by which each of its groups sums; `default` is one all_reduce over the group."""
+    """A placement with the program by which each of its groups reduces; `default` is one all_reduce over the group."""
 
     placement: Placement
     program: Program
@@ -47,7 +47,7 @@ class Timer:
         self._known: dict[tuple[str, float, int, bytes], float] = {}
 
     def seconds(self, program: Program, groups: NDArray[np.int64]) -> float:
-        """Of the program in all groups at once."""
+        """Time of the program in all groups at once."""
         return sum(self._step(step, np.concatenate([step.groups(group) for group in groups])) for step in program)
 
     def _step(self, step: Step, groups: NDArray[np.int64]) -> float:

@@ -1,12 +1,12 @@
-"""Store-and-forward: every switch waits for the last byte of a message before it sends the first one on.
+"""Store-and-forward: every switch receives a whole message before it starts to forward it.
 
     cut-through          link 0  [====]              store-and-forward    link 0  [====]
     (simulation/flows.py)     link 1  [====]                                   link 1       ·[====]
                                ·a0·a1·▶ arrived                                  ·a0·     ·a1·▶ arrived
 
-Each hop of a flow becomes a flow of its own, which starts when the hop before has arrived; switches have room for
-everything. Hops of one lane keep its order on every link that they share. Messages cut into slices are passed on slice
-by slice, as packets are.
+Each hop of a flow becomes a separate flow, which starts when the previous hop has arrived; switches have unlimited
+memory. Hops of one lane keep its order on every link that they share. Messages cut into slices are forwarded slice by
+slice, as packets are.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class HopFlows:
 
     @property
     def owner(self) -> Integers:
-        """The flow that each hop belongs to."""
+        """The flow of each hop."""
         return np.repeat(np.arange(len(self.first)), self.last - self.first + 1)
 
 
 def hop_by_hop(flows: Flows, alphas: NDArray[np.float64]) -> HopFlows:
     """The same flows through switches that store and forward; `alphas` are seconds of every link.
 
-    A flow's latency is paid in the proportion of its links' alphas. Raises ValueError where a set has several paths:
-    which one a flow takes must be known before.
+    A flow's latency is divided in proportion to its links' alphas. Raises ValueError if a set has several paths: the
+    path of a flow must be known in advance.
     """
     paths = flows.paths
     if np.any(np.diff(paths.set_offset) != 1):

@@ -1,7 +1,7 @@
 """A simulation as a Chrome trace: one row per link, one box per message on it (chrome://tracing, Perfetto).
 
-Viewers take some hundred thousand boxes. Where there are more, consecutive slices of a message become one box, from the
-first one's start to the last one's end.
+Viewers can handle some hundred thousand boxes. If there are more, consecutive slices of a message become one box, from
+the first one's start to the last one's end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MOST_BOXES = 200_000
 
 
 def write_trace(simulation: Simulation, path: str | Path, most: int = MOST_BOXES) -> int:
-    """Writes the trace, of about `most` boxes; returns how many slices a box holds at most.
+    """Writes the trace with about `most` boxes; returns the most slices in a box.
 
-    Raises UserError when it cannot be written; then there is no new file.
+    Raises UserError if it cannot be written; then no new file exists.
     """
     nodes = simulation.topology.nodes
     trace = ChromeTrace()
@@ -45,7 +45,7 @@ def write_trace(simulation: Simulation, path: str | Path, most: int = MOST_BOXES
 
 
 def _joined(messages: Messages, together: int) -> Messages:
-    """So many consecutive slices of a message as one."""
+    """Merges this many consecutive slices of a message into one."""
     if together == 1:
         return messages
     group = messages.slice // together

@@ -1,8 +1,8 @@
-"""The slices in which a Schedule is simulated unless somebody says otherwise: those of the CPU executor.
+"""The default slice size in which a Schedule is simulated: that of the CPU executor.
 
-A simulation that cuts a tree's messages finds what pipelining gains, as on real wires, and can be held against that of
-a Program, which is always cut. Where so many messages would take long to simulate, slices are larger; who shows the
-time says of which slices it is.
+A simulation that cuts a tree's messages shows the gain of pipelining, as on real wires, and can be compared with that
+of a Program, which is always cut. If so many messages would take long to simulate, slices are larger; reports of the
+time state the slice size.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import executor_slice
 
 MOST_MESSAGES = 1 << 19
-"""If a simulation had more messages than this, slices are made larger."""
+"""Slices are enlarged if a simulation would have more messages than this."""
 
 
 def usual_slice(schedule: Schedule, size: int) -> int:
-    """Bytes of a slice, for `size` bytes in all."""
+    """Bytes of a slice, for `size` bytes in total."""
     collective = schedule.collective
     slices = max(1, MOST_MESSAGES // max(1, len(schedule.transfers)))
     largest = int(collective.chunks.weight.max(initial=0)) * collective.unit * size

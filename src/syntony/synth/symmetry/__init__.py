@@ -1,1 +1,1 @@
-"""What symmetric networks save: groups, orbits, link loads, reversal, levels."""
+"""How symmetry saves work on regular networks: groups, orbits, link loads, reversal, levels."""

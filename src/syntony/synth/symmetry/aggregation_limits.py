@@ -1,11 +1,12 @@
-"""What aggregators add to the limits of a Schedule's links: how fast they take in, and how much they hold.
+"""The limits that aggregators add to those of a Schedule's links: input rate, and capacity of slots.
 
     rate    all contributions enter the adder          seconds = bytes that enter / rate
-    slots   a worker has no more in flight than they   seconds = bytes that a worker sends * round trip / bytes of slots
-            hold; a result comes a round trip later
+    slots   a worker has at most as much in flight as  seconds = bytes that a worker sends * round trip / bytes of slots
+            they hold; a result comes a round trip later
 
-The round trip is a packet's: up to the switch and down to the farthest receiver, alphas and the slot's bytes on the
-slowest link of either way. Sums that go on to another switch take longer, so this never overstates the limit.
+The round trip is a packet's: up to the switch and down to the farthest receiver, with the alphas and the slot's bytes
+on the slowest link in each direction. Sums that go on to another switch take longer, so this never overstates the
+limit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Limit:
 
 
 def limits_of(whole: Schedule) -> list[Limit]:
-    """The limits of the switches that add in a schedule without symmetry: adders, then pools of slots."""
+    """The limits of the adding switches in a schedule without symmetry: adders, then pools of slots."""
     if not whole.in_network:
         return []
     into: dict[int, list[int]] = defaultdict(list)
@@ -58,7 +59,7 @@ def limits_of(whole: Schedule) -> list[Limit]:
 
 
 def aggregation_seconds_per_byte(schedule: Schedule) -> Fraction:
-    """Seconds per byte of the collective's size that the switches' limits cost at least; 0 where they have none."""
+    """Least seconds per byte of the collective's size due to the switches' limits; 0 if they have none."""
     if not schedule.in_network:
         return Fraction(0)
     whole = expand(schedule)

@@ -1,20 +1,20 @@
-"""Free groups of automorphisms: every member of an orbit has exactly one element that brings it home.
+"""Free groups of automorphisms: for every member of an orbit, exactly one element maps it to its representative.
 
-    ring of 4, turned by 1      element k:  node i -> i + k       rank k is brought home (to 0) by element k, undone
-    ring of 4, also mirrored    1 -> 3 keeps 0 where it is:       not free, so the mirror is left out
+    ring of 4, turned by 1      element k:  node i -> i + k       the inverse of element k brings rank k home (to 0)
+    ring of 4, also mirrored    1 -> 3 fixes 0:                   not free, so the mirror is left out
 
-What one representative of each orbit does then says what all do: element k moves the representative's part to the k-th
-of its orbit, and nothing is said twice. (A group is called free, or semiregular, if none of its elements but the
-identity leaves a point in its place.) Averaging over any group of symmetries keeps an optimum, so leaving generators
-out costs work and no quality.
+The actions of one representative per orbit then determine all others': element k moves the representative's part to the
+k-th member of its orbit, and nothing is counted twice. (A group is called free, or semiregular, if only the identity
+fixes a point.) Averaging over any group of symmetries preserves an optimum, so leaving out generators costs work but no
+quality.
 
-An element is known by where it takes the first point p, and by a word of generators that does so; ten thousand elements
-are never spelled out. That the group is free is proven from words alone. Let w(q), for the words w that were found, be
-written at w(p), for one node q of every orbit and for q = g(p) of every generator g:
+An element is represented by the image of the first point p, and by a word of generators that maps p there; ten thousand
+elements are never written out. That the group is free is proven from words alone. For the words w that were found,
+store w(q) at w(p), for one node q of every orbit and for q = g(p) of every generator g:
 
-    (1)  if for all words w and generators g it is g(w(q)) that is written at g(w(p)), what is written does not depend
-         on the word. So whatever fixes p fixes every such q; all g(p) among them, and hence (multiplying from the
-         right) all of p's orbit; and hence (u^-1 w u fixes p, so q) every node u(q): it is the identity
+    (1)  if for all words w and generators g the value stored at g(w(p)) is g(w(q)), the stored values do not depend on
+         the word. So whatever fixes p fixes every such q, including all g(p), and hence (multiplying from the right)
+         all of p's orbit; and hence (u^-1 w u fixes p, so q) every node u(q): it is the identity
     (2)  an orbit with as many points as p's has a point for every element: no other element fixes one
 
 Dixon and Mortimer, Permutation Groups (1996), section 4.2: what commutes with a regular group is regular too.
@@ -33,7 +33,7 @@ from syntony.synth.symmetry.link_orbits import orbits_under
 from syntony.topologies.topology import Permutation
 
 MOST_ENTRIES = 100_000_000
-"""Elements times orbits of nodes; larger groups are taken for none."""
+"""Elements times orbits of nodes; larger groups are not used."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -42,11 +42,11 @@ Integers = NDArray[np.signedinteger]
 class FreeGroup:
     """A group that is free on some of the nodes, its points.
 
-    generators  of the group; none of the trivial group
+    generators  of the group; empty for the trivial group
     homes       the least point of each orbit, ascending
-    home        int64 (nodes,)  of every point its home; -1 for what is no point
-    element     int64 (nodes,)  of every point the number of the element that moves its home to it; -1 likewise. The
-                                identity is number 0
+    home        int64 (nodes,)  the home of every point; -1 for nodes that are not points
+    element     int64 (nodes,)  the number of the element that moves a point's home to it; -1 likewise. The identity is
+                                number 0
     last        int64 (order,)  element k is generator last[k] after element before[k]; -1 for the identity
     before      int64 (order,)
     """
@@ -60,18 +60,18 @@ class FreeGroup:
 
     @property
     def order(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return len(self.last)
 
     @cached_property
     def elements(self) -> Integers:
-        """(order, nodes): where each element moves each node. For groups small enough to be spelled out."""
+        """(order, nodes): where each element moves each node. Only for small groups."""
         moves = np.asarray(self.generators, np.int64).reshape(-1, len(self.home))
         return _written(moves, self.last, self.before, np.arange(len(self.home)))
 
     @staticmethod
     def of(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup | None:
-        """The group that the generators (which map points to points) generate; None where it is not free, or huge."""
+        """The group generated by the generators (which map points to points); None if it is not free, or huge."""
         moves = np.asarray(generators, np.int64).reshape(-1, nodes)
         spots = np.sort(np.asarray(points))
         words = _free_words(spots, moves)
@@ -87,10 +87,10 @@ class FreeGroup:
 
     @staticmethod
     def within(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup:
-        """A large free group that some generators generate: they are tried one after another, in either order.
+        """A large free group generated by some of the generators, which are tried one after another in either order.
 
-        A generator that leaves points in their places (it turns the GPUs of one box) is tried with its images under
-        the group so far, all at once (it turns those of every box).
+        A generator that fixes points (it turns the GPUs of one box) is tried together with its images under the group
+        so far (which turn those of every box).
         """
         found = []
         for order in (generators, generators[::-1]):
@@ -98,7 +98,7 @@ class FreeGroup:
             assert group is not None
             for generator in order:
                 if group.order == len(points):
-                    break  # there is none larger
+                    break  # no larger one exists
                 for candidate in (generator, group._everywhere(generator)):
                     larger = candidate and FreeGroup.of(nodes, points, (*group.generators, candidate))
                     if larger and larger.order > group.order:
@@ -108,11 +108,11 @@ class FreeGroup:
         return max(found, key=lambda group: group.order)
 
     def _everywhere(self, generator: Permutation) -> Permutation | None:
-        """The product of all images of the generator under the group; None where two of them move one node,
-        or it moves nothing.
+        """The product of all images of the generator under the group; None if two of them move the same node, or it
+        moves nothing.
 
-        Image x moves the nodes x(s), for s in the support S of the generator: x(s) goes to x(generator(s)). Images of
-        different supports must be disjoint: then there are as many nodes in all as in S, times the supports' number.
+        Image x moves the nodes x(s), for s in the support S of the generator: x(s) goes to x(generator(s)). Images with
+        different supports must be disjoint: the total number of nodes is then |S| times the number of supports.
         """
         move = np.asarray(generator, np.int64)
         support = np.flatnonzero(move != np.arange(len(move)))
@@ -131,7 +131,7 @@ class FreeGroup:
         return tuple(image.tolist())
 
     def undone(self, element: Integers, moves: Sequence[Integers], things: Integers) -> Integers:
-        """What `things[i]` is once `element[i]` is undone, where generator j moves things as `moves[j]` says."""
+        """Applies the inverse of `element[i]` to `things[i]`, if generator j moves things as in `moves[j]`."""
         inverse = [np.argsort(move) for move in moves]
         now, things = np.array(element), np.array(things, np.int64)
         away = np.flatnonzero(now)
@@ -146,15 +146,14 @@ class FreeGroup:
 
 
 def free_order(points: Integers, moves: Integers) -> int | None:
-    """How many elements the group has that the rows of `moves` generate; None where it is not free on the points, or
-    huge."""
+    """The order of the group generated by the rows of `moves`; None if it is not free on the points, or huge."""
     words = _free_words(points, moves)
     return None if words is None else len(words[0])
 
 
 def _free_words(points: Integers, moves: Integers) -> tuple[Integers, Integers, Integers, Integers] | None:
-    """The first point's orbit with its words (see `_words`), and the number of every node's orbit; None where the group
-    is not free on the points, or huge."""
+    """The first point's orbit with its words (see `_words`), and the number of every node's orbit; None if the group is
+    not free on the points, or huge."""
     nodes, start = moves.shape[1], int(points[0])
     place, last, before = _words(start, moves)
     orbit = orbits_under(nodes, moves)
@@ -173,7 +172,7 @@ def _free_words(points: Integers, moves: Integers) -> tuple[Integers, Integers, 
 
 
 def _words(point: int, moves: Integers) -> tuple[Integers, Integers, Integers]:
-    """The point's orbit, and per member which generator leads to it from which earlier member; -1 and 0 at first."""
+    """The point's orbit, and per member the generator that reaches it and the earlier member; -1 and 0 at first."""
     place, last, before = [point], [-1], [0]
     seen = {point}
     for number, spot in enumerate(place):

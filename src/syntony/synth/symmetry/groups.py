@@ -1,8 +1,8 @@
-"""Symmetry: a schedule as a few transfers and the permutations that make the rest of them.
+"""Symmetry: a schedule as a few transfers and the permutations that generate the rest.
 
-A generator moves nodes of the topology (and with them links) and chunks of the collective. It moves a value by moving
-what the value is made of, and a transfer by moving each of its parts; steps stay. If a schedule is invariant under the
-generators, one transfer per orbit says it all:
+A generator permutes nodes of the topology (and thereby links) and chunks of the collective. It acts on a value through
+the value's parts, and on a transfer through each of its fields; steps stay. If a schedule is invariant under the
+generators, one transfer per orbit determines it:
 
     representative   rank 0 ──▶ rank 1  of chunk 0
     generator        node i -> i+1, chunk i -> i+1  (mod 4)
@@ -35,7 +35,7 @@ ACTED_ON = ("agents", "links", "chunks")
 
 @dataclass(frozen=True)
 class Action:
-    """A generator spelled out for everything that a schedule names; entry i is where i goes."""
+    """A generator's action on everything that a schedule names; entry i is the image of i."""
 
     agents: NDArray[np.signedinteger]
     links: NDArray[np.signedinteger]
@@ -43,12 +43,13 @@ class Action:
 
 
 def expand(schedule: Schedule) -> Schedule:
-    """The whole schedule: representatives replaced by their orbits. Itself where there is no symmetry.
+    """The whole schedule: representatives replaced by their orbits. The schedule itself if it has no symmetry.
 
-    Values are named once. Transfers stand orbit after orbit, the listed before its images: so what shares a lane and a
-    step leaves in the order in which it is listed, on every lane alike.
+    Equal values are merged. Transfers are ordered orbit after orbit, the listed one before its images, so transfers
+    with the same lane and step leave in the listed order on every lane.
 
-    Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
+    Raises SymmetryError for a generator that is not an automorphism or does not map members to members, blocks to
+    blocks.
     """
     if not schedule.symmetry:
         return schedule
@@ -58,7 +59,7 @@ def expand(schedule: Schedule) -> Schedule:
     rows = _rows_of(schedule.transfers)
     seen = {row.tobytes() for row in rows}
     whole, frontier = [rows], rows
-    origins = [np.arange(len(rows))]  # of every row, the listed one that it is an image of
+    origins = [np.arange(len(rows))]  # per row, the listed row whose image it is
     while len(frontier):
         fresh, listed = [], []
         for action, image in zip(actions, images, strict=True):
@@ -76,10 +77,10 @@ def expand(schedule: Schedule) -> Schedule:
 
 
 def fold(schedule: Schedule) -> Schedule:
-    """The schedule as representatives under those generators of the topology that it is invariant under.
+    """The schedule as representatives under those of the topology's generators that leave it invariant.
 
-    Itself where none of them fits, or where it is representatives already. Values that no representative names stay in
-    the table: it is renumbered by nobody.
+    The schedule itself if no generator does, or if it already consists of representatives. Values that no
+    representative uses stay in the table, which is not renumbered.
     """
     if schedule.symmetry:
         return schedule
@@ -106,9 +107,9 @@ def fold(schedule: Schedule) -> Schedule:
 
 
 def chunk_permutation(collective: Collective, nodes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Where chunks go when nodes move: block by block, the i-th chunk of a block to the i-th of its image.
+    """The images of chunks under a permutation of nodes: the i-th chunk of a block goes to the i-th of its image.
 
-    None where the nodes do not map members to members, the root to itself, or blocks to equal blocks.
+    None if the nodes do not map members to members, the root to itself, or blocks to equal blocks.
     """
     position = {member: rank for rank, member in enumerate(collective.members)}
     image = [position.get(nodes[member], -1) for member in collective.members]
@@ -126,7 +127,7 @@ def chunk_permutation(collective: Collective, nodes: tuple[int, ...]) -> tuple[i
 
 
 def _block_images(collective: Collective, ranks: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
-    """Where each block goes when rank r goes to ranks[r]."""
+    """The image of each block if rank r goes to ranks[r]."""
     if collective.blocks == 1:
         return np.zeros(1, np.int64)
     if collective.kind == "all_to_all":
@@ -135,7 +136,7 @@ def _block_images(collective: Collective, ranks: NDArray[np.signedinteger]) -> N
 
 
 def action_of(schedule: Schedule, generator: Generator) -> Action:
-    """What the generator does to everything. Raises SymmetryError where it does not fit."""
+    """The action of the generator on everything. Raises SymmetryError if it does not fit."""
     topology, collective = schedule.topology, schedule.collective
     targets = np.asarray(generator.chunks, np.int64)
     if not _permutes(np.asarray(generator.nodes, np.int64), len(topology.nodes)):
@@ -156,7 +157,7 @@ def action_of(schedule: Schedule, generator: Generator) -> Action:
             f"a symmetry generator maps chunk {chunk} to {targets[chunk]}, which belongs to other ranks"
         )
     links = topology.link_permutation(generator.nodes)
-    # An automorphism keeps abilities, so it moves able switches to able switches.
+    # An automorphism preserves abilities, so it maps able switches to able switches.
     switches = schedule.agents[collective.ranks :]
     at = {node: agent for agent, node in enumerate(switches, collective.ranks)}
     agents = [*ranks, *(at[generator.nodes[node]] for node in switches)]
@@ -164,14 +165,14 @@ def action_of(schedule: Schedule, generator: Generator) -> Action:
 
 
 def _permutes(images: NDArray[np.int64], count: int) -> bool:
-    """Whether 0..count-1 are each once among the images."""
+    """Whether the images are a permutation of 0..count-1."""
     if len(images) != count or (count and not 0 <= images.min() <= images.max() < count):
         return False
     return bool((np.bincount(images, minlength=count) == 1).all())
 
 
 def _named_once(schedule: Schedule) -> Schedule:
-    """The schedule with equal values under one number; itself where they are already."""
+    """The schedule with equal values merged; itself if there are none."""
     values, builder = schedule.values, ValueBuilder()
     number: list[int] = []
     for value, (chunk, rank) in enumerate(zip(values.chunk.tolist(), values.rank.tolist(), strict=True)):
@@ -185,7 +186,7 @@ def _named_once(schedule: Schedule) -> Schedule:
 
 
 def _close_values(values: Values, actions: list[Action]) -> tuple[Values, list[NDArray[np.signedinteger]]]:
-    """The values, each named once, and all their images (old ids stay), and per action where each value goes."""
+    """The distinct values with all their images (old ids stay), and the image of each value under each action."""
     builder = ValueBuilder()
     chunks, ranks, sums = values.chunk.tolist(), values.rank.tolist(), []
     for value in range(len(values)):

@@ -1,4 +1,4 @@
-r"""Levels: the ranks of a collective as the points of a grid, each of whose axes has wires of its own.
+r"""Levels: the ranks of a collective as the points of a grid in which each axis has separate wires.
 
         outermost                                    a torus: both axes are rings
         box 0        box 1        box 2
@@ -9,9 +9,9 @@ r"""Levels: the ranks of a collective as the points of a grid, each of whose axe
       levels 3 x 2: lines (0 1), (2 3), (4 5)        6 ─ 7 ─ 8
                and (0 2 4), (1 3 5): rails
 
-A *line* of a level are the ranks that differ in that coordinate only. Levels are found in three ways: from what ranks
-share (boxes, then racks or leaves: sets of ranks that are nearer to one another than to any other), from wires that run
-along the axes of the rank numbers (tori, meshes, hypercubes), or they are given (`4x8`, the last one fastest).
+A *line* of a level is a set of ranks that differ only in that coordinate. Levels are found in three ways: from what
+ranks share (boxes, then racks or leaves: sets of ranks nearer to one another than to any other), from wires along the
+axes of the rank numbers (tori, meshes, hypercubes), or they are given (`4x8`, the last one fastest).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from syntony.topologies.topology import Topology
 
 _SHAPE = re.compile(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})+")
 MOST_AXES = 4
-"""Axes that are looked for in the rank numbers of a network without switches."""
+"""The most axes to look for in the rank numbers of a network without switches."""
 
 
 class LevelsError(UserError):
-    """Ranks that are no product of levels."""
+    """The ranks are not a product of levels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """`grid[i, j, ..]` is the rank (of the collective) at those coordinates, outermost level first; `source` says from
-    what the levels were found."""
+    """`grid[i, j, ..]` is the rank (of the collective) at those coordinates, outermost level first; `source` says how
+    the levels were found."""
 
     grid: NDArray[np.int64]
     source: str
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many ranks a line of each level has, outermost first."""
+        """The number of ranks on a line of each level, outermost first."""
         return tuple(self.grid.shape)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Levels:
 
     @cached_property
     def coordinates(self) -> NDArray[np.int64]:
-        """(ranks, levels): where each rank is."""
+        """(ranks, levels): the coordinates of each rank."""
         places = np.empty((self.grid.size, self.grid.ndim), np.int64)
         places[self.grid.reshape(-1)] = np.stack(np.unravel_index(np.arange(self.grid.size), self.shape), axis=1)
         return places
@@ -72,12 +72,12 @@ class Levels:
         return np.moveaxis(self.grid, level, -1).reshape(-1, self.shape[level])
 
     def joined(self) -> Levels:
-        """Two levels: the innermost, and all others as one."""
+        """Two levels: the innermost, and all others merged."""
         return self if len(self) <= 2 else Levels(self.grid.reshape(-1, self.shape[-1]), self.source)
 
 
 def levels_of(topology: Topology, collective: Collective) -> Levels:
-    """The levels of the collective's members. Raises LevelsError, which says why there are none."""
+    """The levels of the collective's members. Raises LevelsError that says why there are none."""
     network = Network(topology, collective)
     direct = all(node.kind == "rank" for node in topology.nodes)
     found = _along_wires(network) if direct else _of_nested(network)
@@ -90,7 +90,7 @@ def levels_of(topology: Topology, collective: Collective) -> Levels:
 
 
 def given_levels(shape: str, ranks: int) -> Levels:
-    """The levels that `shape` writes, `4x8`, in the order of ranks. Raises LevelsError."""
+    """The levels in `shape`, such as `4x8`, in the order of ranks. Raises LevelsError."""
     sizes = [int(size) for size in shape.split("x")] if _SHAPE.fullmatch(shape) else []
     if sum(size > 1 for size in sizes) < 2:
         raise LevelsError(f"'{shape}' are no levels; write two sizes or more, outermost first, such as 4x8")
@@ -103,7 +103,7 @@ def given_levels(shape: str, ranks: int) -> Levels:
 
 
 def _of_nested(network: Network) -> Levels | None:
-    """Levels from sets of equal size, one in another: boxes, and ranks that are fewest links apart."""
+    """Levels from nested sets of equal size: boxes, and ranks that are the fewest links apart."""
     ranks = network.collective.ranks
     chain: list[NDArray[np.int64]] = []  # per level, innermost first: the set of every rank
     for label in _partitions(network):
@@ -128,7 +128,7 @@ def _has_nics(network: Network) -> bool:
 
 
 def _partitions(network: Network) -> Iterator[NDArray[np.int64]]:
-    """Sets of ranks, small ones first: the hosts, then all sets of ranks at most so many links apart."""
+    """Sets of ranks, small ones first: the hosts, then sets of ranks within a growing number of links."""
     members = network.collective.members
     if _has_nics(network):
         position = {member: rank for rank, member in enumerate(members)}
@@ -140,12 +140,12 @@ def _partitions(network: Network) -> Iterator[NDArray[np.int64]]:
     for most in np.unique(apart[np.isfinite(apart)]).tolist():
         near = apart <= most
         first = near.argmax(axis=1)
-        if np.array_equal(near, first[:, None] == first[None, :]):  # being near is mutual, and shared
+        if np.array_equal(near, first[:, None] == first[None, :]):  # nearness is symmetric and transitive
             yield np.unique(first, return_inverse=True)[1]
 
 
 def _links_apart(network: Network) -> NDArray[np.float64]:
-    """(ranks, ranks): the fewest links from rank to rank; infinite where no path leads."""
+    """(ranks, ranks): the fewest links from rank to rank; infinite if there is no path."""
     ends = np.asarray([(link.src, link.dst) for link in network.links], np.int32).reshape(-1, 2).T
     tails, heads = np.ascontiguousarray(ends[0]), np.ascontiguousarray(ends[1])
     paths = ShortestPaths(len(network.topology.nodes), tails, heads, np.ones(len(tails)))
@@ -157,7 +157,7 @@ def _links_apart(network: Network) -> NDArray[np.float64]:
 
 
 def _along_wires(network: Network) -> Levels | None:
-    """The finest axes of the rank numbers such that every line is joined by its own wires, and no wire leaves lines."""
+    """The finest axes of the rank numbers such that each line is joined by its own wires, and no wire leaves lines."""
     ranks = network.collective.ranks
     number = {member: rank for rank, member in enumerate(network.collective.members)}
     wires = np.asarray([(number[link.src], number[link.dst]) for link in network.links], np.int64).reshape(-1, 2)
@@ -170,7 +170,7 @@ def _along_wires(network: Network) -> Levels | None:
 
 
 def _shapes(ranks: int, axes: int = MOST_AXES) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of up to so many factors from 2."""
+    """All ways to write a number as a product of up to this many factors of at least 2."""
     yield (ranks,)
     if axes > 1:
         for factor in range(2, ranks // 2 + 1):
@@ -189,7 +189,7 @@ def _fits(levels: Levels, wires: NDArray[np.int64]) -> bool:
 
 
 def _joined(ranks: int, wires: NDArray[np.int64]) -> int:
-    """How many sets of ranks the wires join, there and back."""
+    """The number of sets of ranks that the wires join, in both directions."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

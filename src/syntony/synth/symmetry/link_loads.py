@@ -1,11 +1,11 @@
-"""What every link carries in a Schedule, exactly; of a symmetric one without expanding it where that is possible.
+"""The exact load of every link in a Schedule; without expanding a symmetric one if possible.
 
     listed      0 ──▶ 1 of chunk 0          group of order 4, which turns the ring
     expanded    0 ──▶ 1, 1 ──▶ 2, ..        4 transfers on the 4 links of one orbit: 4 * weight / 4 on each
 
-Where the group is free on chunks (symmetry/free_group.py), and of every orbit of chunks at most one is listed, no two
-listed transfers are of one orbit and none is its own image: each stands for as many as the group has elements, and the
-links of an orbit carry the same. Everything else is expanded.
+If the group is free on chunks (symmetry/free_group.py), and at most one chunk of every orbit is listed, no two listed
+transfers are in one orbit and none is its own image: each represents as many transfers as the group has elements, and
+the links of an orbit carry the same. Everything else is expanded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def link_loads_by_step(schedule: Schedule) -> Integers:
 
 
 def _loads(schedule: Schedule, by_step: bool) -> Integers:
-    """A row per step, or one row for all."""
+    """One row per step, or one row for all."""
     order = free_order(schedule) if schedule.symmetry else 1
     if order is None:
         return _loads(expand(schedule), by_step)
@@ -49,7 +49,7 @@ def _loads(schedule: Schedule, by_step: bool) -> Integers:
 
 
 def _listed(schedule: Schedule, row: Integers, rows: int) -> Integers:
-    """(rows, links): what the listed transfers load, transfer t in row[t]."""
+    """(rows, links): the load of the listed transfers, transfer t in row[t]."""
     moved = schedule.transfers
     hops = np.diff(moved.offset)
     weight = schedule.collective.chunks.weight[schedule.values.chunk[moved.value]].astype(np.int64)
@@ -60,10 +60,10 @@ def _listed(schedule: Schedule, row: Integers, rows: int) -> Integers:
 
 
 def free_order(schedule: Schedule) -> int | None:
-    """The order of the schedule's group, where each listed transfer stands for so many; None where it may not.
+    """The order of the schedule's group if each listed transfer represents that many; None otherwise.
 
-    Every transfer concerns one chunk. Where the group is free on the orbits of the listed chunks, and each lies in
-    another, what moves such a chunk is what is listed for it, and no image of a listed transfer is listed.
+    Every transfer concerns one chunk. If the group is free on the orbits of the listed chunks, and these are in
+    different orbits, only the listed transfers move such a chunk, and no image of a listed transfer is listed.
     """
     collective = schedule.collective
     if schedule.in_network:

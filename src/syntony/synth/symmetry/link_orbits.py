@@ -13,7 +13,7 @@ Integers = NDArray[np.signedinteger]
 
 
 def link_orbits(topology: Topology, generators: Sequence[Permutation]) -> Integers:
-    """The number of every link's orbit when nodes move by the generators."""
+    """The number of every link's orbit if the generators move the nodes."""
     return orbits_under(len(topology.links), [topology.link_permutation(generator) for generator in generators])
 
 

@@ -1,15 +1,15 @@
-"""Sums from copies: schedules of combining collectives out of schedules of their duals.
+"""Sums from copies: builds schedules of reducing collectives from schedules of their duals.
 
-Run a schedule backwards on reversed links, and every tree that spread a chunk from one rank sums it into that rank
+Run a schedule backwards on reversed links, and every tree that spreads a chunk from one rank sums it into that rank
 (Cai et al., PPoPP'21, section 3.5):
 
         spread, forwards                      summed, backwards
         step 0:  0 ──▶ 1                      step 1:  1 ──▶ 0    0 holds (0 + 2) + (1 + 3)
         step 1:  0 ──▶ 2,  1 ──▶ 3            step 0:  2 ──▶ 0,  3 ──▶ 1
 
-A rank adds what arrives to what it has, in order of arrival step: sums are chains of two operands. all_reduce is
-reduce_scatter, then all_gather of the sums. Of symmetric schedules the listed chunks are run backwards, where all that
-moves them is listed.
+A rank adds arriving values to what it has, in order of arrival step: sums are chains of two operands. all_reduce is
+reduce_scatter, then all_gather of the sums. For a symmetric schedule, the listed chunks are run backwards if everything
+that moves them is listed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class _Sums:
-    """A summing schedule in the making: its values, its transfers, and per chunk the value at its destination."""
+    """A reducing schedule under construction: its values, transfers, and per chunk the value at its destination."""
 
     values: Values
     transfers: Transfers
@@ -38,9 +38,9 @@ class _Sums:
 
 
 def summed(dual: Schedule, topology: Topology) -> Schedule:
-    """The schedule of `dual.collective.dual()` on `topology`, of which `dual` is a schedule on the reversed links.
+    """The schedule of `dual.collective.dual()` on `topology`, from `dual`, which is a schedule on the reversed links.
 
-    `dual` must take each chunk to every rank, and to each once: all_gather or broadcast. Bounds and proof are dropped.
+    `dual` must bring each chunk to every rank exactly once: all_gather or broadcast. Bounds and proof are dropped.
     """
     dual = _alone(dual)
     sums = _backwards(dual)
@@ -87,9 +87,9 @@ def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) 
 
 
 def in_owned_chunks(collective: Collective) -> tuple[Collective, Collective]:
-    """An all_reduce with equally many chunks per rank, and the all_gather in which rank r owns the r-th of those lots.
+    """An all_reduce with equally many chunks per rank, and the all_gather in which rank r owns the r-th group of them.
 
-    Where the chunks do not divide evenly, each is cut into as many as there are ranks.
+    If the chunks do not divide evenly, each is cut into as many as there are ranks.
     """
     weight = collective.chunks.weight
     if len(weight) % collective.ranks:
@@ -100,14 +100,14 @@ def in_owned_chunks(collective: Collective) -> tuple[Collective, Collective]:
 
 
 def _alone(schedule: Schedule) -> Schedule:
-    """The schedule, expanded where what is listed for a chunk is not all that moves it."""
+    """The schedule, expanded unless everything that moves a listed chunk is listed."""
     alone = schedule.symmetry and free_order(schedule) is not None
     listed = np.unique(schedule.values.chunk[schedule.transfers.value])
     return schedule if alone and np.array_equal(listed, np.unique(schedule.values.chunk)) else expand(schedule)
 
 
 def _backwards(dual: Schedule) -> _Sums:
-    """Its values are contributions, chunk by chunk, then the sums, one per transfer, in the order of transfers."""
+    """Values: the contributions, chunk by chunk, then the sums, one per transfer, in the order of transfers."""
     moved, ranks = dual.transfers, dual.collective.ranks
     all_chunks = len(dual.collective.chunks)
     chunks = np.unique(dual.values.chunk) if dual.symmetry else np.arange(all_chunks)
@@ -117,14 +117,14 @@ def _backwards(dual: Schedule) -> _Sums:
     number = np.full(all_chunks, -1, np.int64)
     number[chunks] = np.arange(len(chunks))
     chunk = dual.values.chunk[moved.value[rows]]
-    first = number[chunk] * ranks  # of the chunk's contributions
+    first = number[chunk] * ranks  # first contribution of the chunk
     src, dst = moved.dst[rows].astype(np.int64), moved.src[rows].astype(np.int64)
 
-    # A sum is what its place (a chunk at a rank) held so far, and what arrives.
+    # A sum adds the arriving value to what its place (a chunk at a rank) held so far.
     sum_at = np.sort((first + dst) * count + np.arange(count))
 
     def held(place: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The last sum made at the place before that many were, else its contribution."""
+        """The last of the first `before` sums made at the place, else the place's contribution."""
         if not count:
             return place
         earlier = np.searchsorted(sum_at, place * count + before)

@@ -1,4 +1,4 @@
-"""How fast a Schedule is for large sizes, and how far that is above the bound (bounds/throughput.py)."""
+"""The speed of a Schedule for large sizes, and its distance from the bound (bounds/throughput.py)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from syntony.synth.symmetry.link_loads import link_loads, link_loads_by_step
 def seconds_per_byte(schedule: Schedule) -> Fraction:
     """Seconds per byte of size, for sizes so large that alphas vanish.
 
-    Where rounds are counted, steps are taken as barriers, each as long as its busiest link. Where they are not, the
-    slices of a large message follow one another through the schedule, which is then as slow as its busiest link,
-    or as the busiest of the switches that add (symmetry/aggregation_limits.py).
+    If rounds are counted, steps are barriers, each as long as its busiest link takes. Otherwise the slices of a large
+    message follow one another through the schedule, which is then as slow as its busiest link, or as the busiest of the
+    switches that add (symmetry/aggregation_limits.py).
     """
     loads = link_loads_by_step(schedule) if len(schedule.rounds) else link_loads(schedule)[None, :]
     bandwidths = [link.bandwidth for link in schedule.topology.links]
@@ -28,9 +28,9 @@ def seconds_per_byte(schedule: Schedule) -> Fraction:
 
 
 def gap_of(schedule: Schedule) -> Fraction | None:
-    """How far `seconds_per_byte` is above the throughput bound: 0 is optimal, 1/4 is a quarter more.
+    """The relative distance of `seconds_per_byte` from the throughput bound: 0 is optimal, 1/4 is a quarter more.
 
-    None where there is no bound, or nothing to move.
+    None if there is no bound, or nothing to move.
     """
     if schedule.bounds is None or not schedule.bounds.throughput.seconds_per_byte:
         return None

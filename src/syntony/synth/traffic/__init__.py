@@ -1,1 +1,1 @@
-"""Traffic: what several jobs do to shared links, and which way their messages take through the switches."""
+"""Traffic: how several jobs share links, and which paths their messages take through the switches."""

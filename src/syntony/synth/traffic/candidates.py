@@ -1,12 +1,12 @@
-"""Where jobs should run, of the places that a scheduler would accept: those where they can interleave best.
+"""Chooses where jobs should run, among the places that a scheduler would accept: where they interleave best.
 
-    job a may be on 0-1,4-5 or 0-3      every choice of places without a rank of two jobs is a candidate;
-    job b may be on 2-3,6-7 or 4-7      its score: how much of what they ask of shared links fits once they are turned
+    job a may be on 0-1,4-5 or 0-3      every choice of places in which no two jobs share a rank is a candidate;
+    job b may be on 2-3,6-7 or 4-7      its score: how much of their demand on shared links fits after time shifts
 
-CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24): the scheduler hands over candidates, each gets its affinity
-graph and the time shifts found on it, and a score, the mean over the links that jobs share of 1 - excess. Links are
-counted here on which jobs could be in each other's way at all; a placement without any scores 1. A placement whose
-affinity graph has a loop CASSINI refuses; here what its shifts leave over counts. Of equal scores, the first is taken.
+CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24): the scheduler proposes candidates; each gets an affinity graph, time
+shifts found on it, and a score, the mean of 1 - excess over the links that jobs share. Here only links that could be
+contested at all count; a placement without any scores 1. CASSINI rejects a placement whose affinity graph has a loop;
+here the excess that its shifts leave counts. Among equal scores, the first is taken.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from syntony.synth.traffic.job import Job
 from syntony.topologies.topology import Topology
 
 MOST = 200
-"""Candidates that are looked at."""
+"""The most candidates considered."""
 Members = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Jobs where they would run, and what time shifts leave. score: 1 is no overlap on any link."""
+    """The places of jobs, and the excess that time shifts leave. score: 1 is no overlap on any link."""
 
     jobs: tuple[Job, ...]
     shifts: Interleaving
@@ -40,7 +40,7 @@ def ranked(
 ) -> list[Placement]:
     """All placements, the best first. `places`: by job, where it may be; the scheduler's favourite first.
 
-    Raises UserError where there is none, or where there are more than MOST.
+    Raises UserError if there is none, or if there are more than MOST.
     """
     found = []
     for members in _candidates(places):

@@ -1,18 +1,18 @@
 """Choice: which of the equal-cost paths a message takes.
 
-    single         the first one, always: no load balancing at all
-    ecmp           every switch hashes the 5-tuple and so picks its next link. All messages of a job from one rank to
-                   another are one flow, so two elephants that collide, collide for good (RFC 2992; Al-Fares et al.,
-                   "Hedera", NSDI'10, section 2)
-    e-ecmp:K       K queue pairs per pair of ranks, each hashed for itself; a message is split over them (E-ECMP with
+    single         always the first one: no load balancing
+    ecmp           every switch hashes the 5-tuple to pick its next link. All messages of a job from one rank to another
+                   are one flow, so colliding elephants collide permanently (RFC 2992; Al-Fares et al., "Hedera",
+                   NSDI'10, section 2)
+    e-ecmp:K       K queue pairs per pair of ranks, each hashed separately; a message is split over them (E-ECMP with
                    QP scaling: Gangidi et al., "RDMA over Ethernet for distributed training at Meta scale", SIGCOMM'24)
-    spray          packets go round all paths, so every path carries an even share (Dixit et al., INFOCOM'13; Ultra
+    spray          packets use all paths in turn, so every path carries an equal share (Dixit et al., INFOCOM'13; Ultra
                    Ethernet)
     least-loaded   a message takes, when it starts, the path whose busiest link has the least to carry (Qian et al.,
                    "Alibaba HPN", SIGCOMM'24, path selection of the hosts; Difreal)
 
 The hash is a 64-bit mixer (SplitMix64's, Steele et al., OOPSLA'14) of seed, switch, source, destination, job and queue
-pair: another seed is another assignment of port numbers, and every switch has a hash of its own.
+pair: another seed is another assignment of port numbers, and every switch hashes differently.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Choice:
 
     @staticmethod
     def parse(text: str, seed: int = 0) -> Choice:
-        """`ecmp`, `e-ecmp:4`, ..; raises UserError for what is none."""
+        """Parses `ecmp`, `e-ecmp:4`, ..; raises UserError for an unknown choice."""
         name, colon, number = text.partition(":")
         if name == "e-ecmp" and number.isascii() and number.isdecimal() and 0 < int(number) <= _MOST_QUEUE_PAIRS:
             return Choice(name, int(number), seed)
@@ -56,11 +56,11 @@ class Choice:
 
     @property
     def policy(self) -> PathPolicy:
-        """What the simulator does with the paths of a flow."""
+        """How the simulator uses the paths of a flow."""
         return {"spray": PathPolicy.spray, "least-loaded": PathPolicy.least_loaded}.get(self.name, PathPolicy.fixed)
 
     def ways(self, topology: Topology) -> Ways:
-        """How the messages of a Program find their way: all of two ranks are one connection here."""
+        """The paths of a Program's messages: all messages between two ranks are one connection here."""
         finder = PathFinder(topology)
 
         def places(src: Column, dst: Column, queue_pair: Column) -> Paths:
@@ -69,9 +69,9 @@ class Choice:
         return Ways(places, self.policy, self.queue_pairs)
 
     def place(self, finder: PathFinder, src: Column, dst: Column, connection: Column, queue_pair: Column) -> Paths:
-        """One set of paths per flow: the path that a flow is fixed to, or all that it may use.
+        """One set of paths per flow: its fixed path, or all paths that it may use.
 
-        `connection` and `queue_pair` tell the flows of one pair of ranks apart.
+        `connection` and `queue_pair` distinguish the flows of one pair of ranks.
         """
         if self.name in ("spray", "least-loaded"):
             return finder.every(src, dst)
@@ -84,7 +84,7 @@ class Choice:
 
 
 AS_SCHEDULED = Choice("as scheduled")
-"""No choice: what a Schedule says. Nothing can be placed by it."""
+"""No choice: the routes of a Schedule. It cannot place anything."""
 
 
 def _mixed(*words: int | NDArray[np.integer]) -> NDArray[np.uint64]:

@@ -1,14 +1,14 @@
-"""The critical path: why the traffic took as long as it did, walked back from what came last.
+"""The critical path: why the traffic took as long as it did, traced back from the last arrival.
 
     arrived last ─┐
-                  flow 7 [==== wire ====]·alpha·      its time on the wire is put down to the link on its way that had
-                  │                                   most to carry in that time
+                  flow 7 [==== wire ====]·alpha·      its time on the wire is attributed to the busiest link of its
+                  │                                   path in that time
           flow 3 [== wire ==]·alpha·                  what 7 waited for longest
           │
     computing [........]
 
-The advice is another simulation each: the same traffic, but the worst link is wide enough for all its messages at once;
-and the same traffic sprayed over all paths. These are what-ifs, no promises.
+Each piece of advice is another simulation: the same traffic with the worst link wide enough for all its messages at
+once; and the same traffic sprayed over all paths. These are what-ifs, not promises.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from syntony.synth.traffic.messages import Column, TooMuchError
 from syntony.synth.traffic.run import Outcome
 from syntony.topologies.topology import Topology
 
-_SAME = 1e-9  # of the whole time: what differs by less is equal
-_SMALL = 0.005  # of the whole time: what is less is not told on its own
+_SAME = 1e-9  # of the whole time: smaller differences count as equal
+_SMALL = 0.005  # of the whole time: smaller causes are not listed separately
 
 
 @dataclass(frozen=True)
 class Share:
-    """A part of the critical path: `seconds` of it are put down to `link`, or where that is None to `cause`.
+    """A part of the critical path: `seconds` of it are attributed to `link` or, if that is None, to `cause`.
 
-    flows  how many messages used the link at once while the critical path was there (the most at any time)
-    saved  seconds that the whole would be shorter if they did not share it; None where that was not tried
-    also   how many other links, as full as this one, `saved` takes the sharing from, too
+    flows  how many messages used the link at once while on the critical path (the most at any time)
+    saved  seconds by which the whole would be shorter if they did not share it; None if that was not tried
+    also   how many other links, as full as this one, are also widened for `saved`
     """
 
     cause: str
@@ -63,13 +63,13 @@ def critical_path(outcome: Outcome) -> list[int]:
         ready = np.r_[times.arrival[arrived], times.left[left]]
         latest = int(np.argmax(ready))
         if flows.release[at] > ready[latest] + _SAME * outcome.seconds:
-            return chain[::-1]  # nobody kept it waiting but the clock
+            return chain[::-1]  # it waited only for its release time
         at = int(before[latest])
         chain.append(at)
 
 
 def shares(outcome: Outcome, what_if: bool = True) -> list[Share]:
-    """What the seconds of the whole are due to, the most first. The outcome must have its timeline."""
+    """The causes of the total time, the largest first. The outcome must have its timeline."""
     traffic, times = outcome.traffic, outcome.times
     chain = critical_path(outcome)
     meter = _Meter(outcome)
@@ -104,7 +104,7 @@ def shares(outcome: Outcome, what_if: bool = True) -> list[Share]:
 
 
 def describe(outcome: Outcome, most: int = 4) -> list[str]:
-    """The critical path in words, a line per cause; small causes share one."""
+    """The critical path in words, a line per cause; small causes are combined."""
     if not outcome.seconds:
         return ["nothing takes time"]
     found = shares(outcome)
@@ -141,7 +141,7 @@ def _rest(found: Sequence[Share], whole: float) -> list[str]:
 
 
 def _sprayed(outcome: Outcome) -> float | None:
-    """Seconds of the same traffic, sprayed; None where that is what it was, or is too much to simulate."""
+    """Seconds of the same traffic, sprayed; None if it already was, or is too much to simulate."""
     if outcome.traffic.choice.name in ("spray", "least-loaded"):
         return None
     try:
@@ -164,7 +164,7 @@ def _others(also: int) -> str:
 
 
 def _without_sharing(outcome: Outcome, meter: _Meter, share: Share) -> Share:
-    """What widening the link for all its flows at once would save; where that alone is nothing, all links as full."""
+    """What widening the link for all its flows at once would save; if that is nothing, widens all links as full."""
     use = outcome.utilization
     assert share.link is not None
     everything = [(0.0, outcome.seconds)]
@@ -182,14 +182,14 @@ def _without_sharing(outcome: Outcome, meter: _Meter, share: Share) -> Share:
 
 
 def _saved(outcome: Outcome, links: Column, flows: int) -> float:
-    """Seconds less if the links had the capacity for so many flows at once."""
+    """Seconds saved if the links had the capacity for this many flows at once."""
     capacity: NDArray[np.float64] = outcome.traffic.flows.capacity.copy()
     capacity[links] *= flows
     return max(outcome.seconds - outcome.seconds_with(capacity), 0.0)
 
 
 class _Meter:
-    """What links carried, when."""
+    """The load of links over time."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -220,30 +220,30 @@ class _Meter:
         return until(end) - until(start) if first < last else 0.0
 
     def busiest(self, flow: int, start: float, end: float) -> int:
-        """Of the links that the flow uses, the one that had most to carry for its capacity; the first of equals."""
+        """The link of the flow with the highest load relative to its capacity; the first of equals."""
         capacity = self._outcome.traffic.flows.capacity
         links = self._links_of[self._flow_offset[flow] : self._flow_offset[flow + 1]].tolist()
         loads = [self.carried(link, start, end) / capacity[link] for link in links]
         most = max(loads) * (1 - 1e-6)
         full = [link for link, load in zip(links, loads, strict=True) if load >= most]
-        # Where a link of its own is full, too, nobody takes anything from the flow.
+        # If a link used by no other flow is also full, sharing takes nothing from the flow.
         shared = [self.most_at_once(link, [(start, end)]) for link in full]
         return int(full[int(np.argmin(shared))])
 
     def most_at_once(self, link: int, windows: list[tuple[float, float]]) -> int:
-        """The most messages that were on the link at one time within a window; its queue pairs count as one."""
+        """The most messages on the link at one time within a window; queue pairs of a message count as one."""
         times = self._outcome.times
         most = 0
         for start, end in windows:
             flows = self._whole_messages(self._together(link, start, end))
             moments = np.r_[np.maximum(times.start[flows], start), np.minimum(times.left[flows], end)]
             steps = np.repeat([1, -1], len(flows))
-            order = np.lexsort((steps, moments))  # who leaves at a moment makes room for who comes
+            order = np.lexsort((steps, moments))  # at equal times, departures precede arrivals
             most = max(most, int(np.cumsum(steps[order]).max(initial=0)))
         return most
 
     def _whole_messages(self, flows: Column) -> Column:
-        """One flow for every message among the flows: that which has left last."""
+        """One flow for every message among the flows: the last one to leave."""
         traffic, left = self._outcome.traffic, self._outcome.times.left
         order = flows[
             np.lexsort((left[flows], traffic.message[flows], traffic.iteration[flows], traffic.flows.job[flows]))
@@ -257,7 +257,7 @@ class _Meter:
         return whole
 
     def _together(self, link: int, start: float, end: float) -> Column:
-        """The flows that streamed over the link for some time between the two moments."""
+        """The flows that used the link for some time between the two moments."""
         times = self._outcome.times
         flows = self._flows_on[self._link_offset[link] : self._link_offset[link + 1]]
         slack = _SAME * self._outcome.seconds

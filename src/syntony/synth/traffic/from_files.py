@@ -1,6 +1,6 @@
-"""Schedules and Programs as the traffic of jobs: what they move, without the wires that they were made for.
+"""Schedules and Programs as the traffic of jobs: their messages, without the wires that they were made for.
 
-A Schedule's transfers wait for what they wait for in its own simulation (simulation/moves.py). A Program as one of
+A Schedule's transfers have the same dependencies as in its own simulation (simulation/moves.py). A Program among
 several jobs is a pattern like any other: its messages, each after those that it needs, slice by slice. A Program alone
 is simulated with its FIFOs (traffic/program_run.py).
 """
@@ -24,16 +24,16 @@ from syntony.synth.traffic.messages import Messages
 from syntony.synth.traffic.run import Traffic
 
 MOST_SLICES = 16
-"""A Program's messages are cut into at most so many slices: enough to see them pipelined."""
+"""The most slices of a Program's messages: enough to show pipelining."""
 _MOST_MESSAGES = 200_000  # in all slices; large Programs are cut into fewer
 _MOST_ARRIVALS = 3
 
 
 def schedule_messages(schedule: Schedule, size: int, slice_bytes: int | None = None) -> Messages:
-    """The transfers of a Schedule for `size` bytes, in slices of at most `slice_bytes` (default: each is one message);
+    """The transfers of a Schedule for `size` bytes, in slices of at most `slice_bytes` (default: one message each);
     a message from member 0 to itself joins the operands of a sum.
 
-    Raises UserError for Schedules in which switches hold values: they are made for their wires.
+    Raises UserError for Schedules in which switches hold values, which only work on their own wires.
     """
     whole = expand(schedule)
     moves, collective = moves_of(whole), whole.collective
@@ -63,7 +63,7 @@ def as_scheduled(schedule: Schedule, size: int, slice_bytes: int | None = None) 
 def program_messages(program: Program, size: int) -> Messages:
     """The messages of a Program for `size` bytes, its chunks in at most MOST_SLICES slices.
 
-    Raises UserError for Programs that reach into the memory of others.
+    Raises UserError for one-sided Programs, which access the memory of other ranks.
     """
     code = References(program)
     if ONE_SIDED[code.opcode].any():
@@ -87,9 +87,9 @@ class _Unrolled:
         self._feeds = code.partner.tolist()
 
     def messages(self) -> Messages:
-        """Turn by turn (csrc/core/program/program.hpp), in each by sending row; what is empty is not sent.
+        """Turn by turn (csrc/core/program/program.hpp), within a turn by sending row; empty messages are not sent.
 
-        Where much must have arrived before a lane goes on, a message of its rank to itself waits for all of that.
+        If a lane must wait for many arrivals, a message of its rank to itself waits for all of them.
         """
         code = self._code
         waits: list[tuple[int, int]] = []
@@ -97,7 +97,7 @@ class _Unrolled:
         src: list[int] = []
         dst: list[int] = []
         size: list[float] = []
-        # What an instruction needs to be done: arrivals since the lane's last send, and that send.
+        # What must precede an instruction: arrivals since the lane's last send, and that send.
         idle: tuple[frozenset[int], int] = (frozenset(), -1)
         before = dict.fromkeys(range(len(code.lane_first)), idle)
         done: dict[int, dict[int, tuple[frozenset[int], int]]] = {}  # by slice, by row
@@ -151,7 +151,7 @@ class _Unrolled:
         return np.bincount(owner, part, minlength=len(sizes.signals)).astype(float)
 
     def _in_order(self) -> list[int]:
-        """All instructions, each after its predecessor in the lane and what it depends on, of the same slice."""
+        """All instructions, each after its predecessor in the lane and its dependencies, within a slice."""
         waiting = [len(needs) for needs in self._needs]
         releases: list[list[int]] = [[] for _ in self._needs]
         for row, needs in enumerate(self._needs):

@@ -16,10 +16,10 @@ _FULL = 0.999
 
 @dataclass(frozen=True)
 class HotLink:
-    """A link; parts of the whole time and capacity, 0 to 1.
+    """A link; fractions of the whole time and of its capacity, 0 to 1.
 
-    used   the mean part of its capacity that was used
-    full   the part of the time in which it was full
+    used   the mean part of its capacity in use
+    full   the part of the time for which it was full
     flows  the most flows at once
     """
 
@@ -47,7 +47,7 @@ def hottest(outcome: Outcome, most: int = 8) -> list[HotLink]:
         flows = np.unique(on_flow[on_link == link])
         flows = flows[times.left[flows] > times.start[flows]]
         starts, ends = np.sort(times.start[flows]), np.sort(times.left[flows])
-        # Who leaves at a moment makes room for who comes then; moments differ by rounding.
+        # Departures precede arrivals at the same moment; moments differ by rounding.
         ahead = np.searchsorted(ends, starts + 1e-9 * seconds, side="right")
         ends_of = topology.links[link]
         found.append(

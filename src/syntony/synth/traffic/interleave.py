@@ -1,18 +1,17 @@
-"""Interleaving: when jobs that share links should begin, so that one talks while the other computes.
+"""Interleaving: when jobs that share links should start, so that one communicates while the other computes.
 
-    job a   ▁▁▁▁████▁▁▁▁████        one turn round the circle is the least time after which all jobs repeat;
-    job b   ▁▁▁▁████▁▁▁▁████        turning job b by half its period takes the two apart
+    job a   ▁▁▁▁████▁▁▁▁████        the circle is the least time after which all jobs repeat;
+    job b   ▁▁▁▁████▁▁▁▁████        turning job b by half its period separates the two
     job b'  ████▁▁▁▁████▁▁▁▁
 
-CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24). Section 3, the geometric abstraction: roll each job's demand on a link
-round a circle whose perimeter is the least common multiple of the periods, and turn the jobs so that least demand is
-above the capacity. Section 4, the affinity graph: jobs and the links that they share, walked breadth first, so that
-a job has one time shift for all of its links. Where that graph has a loop, CASSINI refuses the placement; here the
-shifts found first stay, and the report says what is left over.
+CASSINI (Rajasekaran, Ghobadi, Akella, NSDI'24). Section 3, the geometric abstraction: wrap each job's demand on a link
+around a circle whose perimeter is the least common multiple of the periods, and rotate the jobs to minimize demand
+above the capacity. Section 4, the affinity graph: jobs and the links that they share, traversed breadth first, so that
+a job has one time shift for all of its links. CASSINI rejects a placement whose graph has a loop; here the shifts found
+first stay, and the report shows the remaining overlap.
 
 Demands are those of each job alone. Periods are rounded up to whole slots of the circle, and a job that is early waits
-for its turn, so that shifts do not drift. Jobs whose periods have no short common multiple within a tenth are left as
-they are.
+for its turn, so shifts do not drift. Jobs whose periods have no short common multiple within a tenth are left alone.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from syntony.synth.traffic.run import Outcome, Shift, flows_of, simulate
 from syntony.topologies.topology import Topology
 
 SLOTS = 240
-"""Slots of the shortest period at least: 1.5 degrees of its circle."""
+"""The least number of slots of the shortest period: 1.5 degrees of its circle."""
 _MOST_SLOTS = 2880
-_MOST_LOSS = 1.1  # of a period
-_ROUNDS = 4  # of turning one job after another, where a link is shared by more than two
+_MOST_LOSS = 1.1  # factor by which a period may grow
+_ROUNDS = 4  # of rotating one job after another, if more than two share a link
 _SAME = 1e-6  # of a link's capacity
 
 Demand = dict[int, NDArray[np.float64]]
@@ -43,9 +42,9 @@ Demand = dict[int, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class SharedLink:
-    """A link that jobs would fight over: the part of the time-average demand above capacity, before and after.
+    """A contested link: the part of the time-average demand above capacity, before and after.
 
-    excess  bytes/s above the capacity, averaged over the circle, over the capacity: 0 is no overlap at all
+    excess  bytes/s above the capacity, averaged over the circle, relative to the capacity: 0 is no overlap
     """
 
     link: int
@@ -56,14 +55,14 @@ class SharedLink:
 
 @dataclass(frozen=True)
 class Interleaving:
-    """Time shifts and periods per job, and what they leave on the links that are shared."""
+    """Time shifts and periods per job, and the remaining overlap on the links that are shared."""
 
     shifts: tuple[Shift, ...]
     links: tuple[SharedLink, ...]
 
 
 def interleave(topology: Topology, jobs: Sequence[Job], choice: Choice) -> Interleaving:
-    """Time shifts for jobs that repeat themselves; `Job.start` is what they have before."""
+    """Time shifts for periodic jobs; `Job.start` is what they have before."""
     alone = [_alone(topology, jobs, number, choice) for number in range(len(jobs))]
     shifts = [Shift(job.start, 0.0) for job in jobs]
     links: list[SharedLink] = []
@@ -92,7 +91,7 @@ def interleave(topology: Topology, jobs: Sequence[Job], choice: Choice) -> Inter
 
 
 def _groups(alone: Sequence[Outcome]) -> list[list[int]]:
-    """Jobs that share links, directly or by way of others."""
+    """Jobs that share links, directly or through other jobs."""
     group = list(range(len(alone)))
     used = [outcome.carried > 0 for outcome in alone]
     for one in range(len(alone)):
@@ -105,7 +104,7 @@ def _groups(alone: Sequence[Outcome]) -> list[list[int]]:
 
 
 def _alone(topology: Topology, jobs: Sequence[Job], number: int, choice: Choice) -> Outcome:
-    """One iteration of the job, on the paths that it takes among the others, without them."""
+    """One iteration of the job alone, on the paths that it takes among the others."""
     silent = [replace(job, iterations=1 if position == number else 0) for position, job in enumerate(jobs)]
     return simulate(flows_of(topology, silent, choice, [Shift(0.0, 0.0)] * len(jobs)), timeline=True)
 
@@ -116,7 +115,7 @@ def _circle(periods: Sequence[float]) -> tuple[float, list[int]] | None:
     for divisor in range(SLOTS, 2 * SLOTS):
         slot = min(periods) / divisor
         turns = [math.ceil(period / slot * (1 - 1e-9)) for period in periods]
-        # What is nearly a simple ratio may be made one.
+        # Near-simple ratios may be rounded to simple ones.
         for grain in (1, 2, 3, 4, 6, 8, 12, 24, 48, 120, divisor):
             rounded = [-(-turn // grain) * grain for turn in turns]
             perimeter = math.lcm(*rounded)
@@ -142,7 +141,7 @@ def _demand(outcome: Outcome, slot: float, turn: int, slots: int) -> Demand:
 
 
 def _contested(demands: Mapping[int, Demand], capacity: NDArray[np.float64]) -> dict[int, list[int]]:
-    """Links that several jobs use and that could be asked for more than they have, with those jobs."""
+    """Links that several jobs use and whose demand could exceed their capacity, with those jobs."""
     users: dict[int, list[int]] = {}
     for job, demand in demands.items():
         for link in demand:
@@ -160,7 +159,7 @@ def _walk(
     contested: Mapping[int, list[int]],
     turns: Mapping[int, int],
 ) -> dict[int, int]:
-    """Slots that each job is turned by: the affinity graph, breadth first, the most crowded links of a job first."""
+    """The rotation of each job in slots: breadth first on the affinity graph, a job's most crowded links first."""
     turned: dict[int, int] = {}
     crowd = {
         link: sum(float(demands[job][link].mean()) for job in jobs) / capacity[link] for link, jobs in contested.items()
@@ -191,10 +190,10 @@ def _turn(
     turned: dict[int, int],
     turns: Mapping[int, int],
 ) -> None:
-    """Turns the free jobs of one link, so that least demand is above its capacity.
+    """Rotates the free jobs of one link to minimize the demand above its capacity.
 
-    One after another, the largest first, as close behind one another as they can; then again, until nothing is above;
-    at last each into the middle of the room that it has.
+    The jobs are packed one after another, the largest first, as closely as possible; this repeats until there is no
+    excess; finally each job moves to the middle of its free range.
     """
 
     def place(job: int, centred: bool) -> None:
@@ -212,15 +211,15 @@ def _turn(
 
 
 def _best_turn(mine: NDArray[np.float64], rest: NDArray[np.float64], capacity: float, turn: int, centred: bool) -> int:
-    """A turn with the least excess: the first or the middle one of the longest run of such turns."""
-    # Row k of the windows is `mine` turned back by k.
+    """A rotation with the least excess: the first or the middle one of the longest run of such rotations."""
+    # Row k of the windows is `mine` rotated back by k.
     back = np.lib.stride_tricks.sliding_window_view(np.concatenate((mine, mine)), len(mine))
     totals = back[(-np.arange(turn)) % len(mine)] + rest
     excess = np.maximum(totals - capacity, 0.0).mean(axis=1) / capacity
     good = excess <= excess.min() + _SAME
     if good.all():
         return 0
-    start = int(np.argmin(good))  # a turn that is not good: no run goes round the circle from there
+    start = int(np.argmin(good))  # start at a bad rotation, so that no run wraps around
     edges = np.flatnonzero(np.diff(np.r_[False, np.roll(good, -start), False].astype(np.int8)))
     begins, ends = edges[::2], edges[1::2]
     longest = int(np.argmax(ends - begins))
@@ -229,6 +228,6 @@ def _best_turn(mine: NDArray[np.float64], rest: NDArray[np.float64], capacity: f
 
 
 def _excess(demands: Sequence[NDArray[np.float64]], capacity: float) -> float:
-    """The mean over the circle of what is asked above the capacity, over the capacity (CASSINI's score is 1 - this)."""
+    """The mean over the circle of the demand above the capacity, over the capacity (CASSINI's score is 1 - this)."""
     total = sum(demands, np.zeros(1))
     return float(np.maximum(total - capacity, 0.0).mean() / capacity)

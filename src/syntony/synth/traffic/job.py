@@ -1,7 +1,7 @@
-"""Job: a training job as the network sees it. It computes, then its members exchange messages, again and again.
+"""Job: a training job as the network sees it. It computes, then its members exchange messages, repeatedly.
 
     iteration 0              iteration 1
-    [compute][messages    ]  [compute][messages    ]  ..        on and off, as CASSINI (NSDI'24, section 2) draws it
+    [compute][messages    ]  [compute][messages    ]  ..        on and off, as in CASSINI (NSDI'24, section 2)
 
 The next iteration begins when all messages of this one have arrived.
 """
@@ -16,7 +16,7 @@ from syntony.synth.traffic.messages import Messages
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """`messages` of one iteration between `members` (ranks of the topology, a message's member i is members[i]).
+    """`messages` of one iteration between `members` (ranks of the topology; member i of a message is members[i]).
 
     compute  seconds of every iteration before its messages; start: seconds before the first iteration
     """

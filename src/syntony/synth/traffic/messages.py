@@ -1,13 +1,12 @@
-"""Messages: one iteration of a pattern, as data. Who sends how much to whom, and what it waits for.
+"""Messages: one iteration of a pattern as data: sources, destinations, sizes and dependencies.
 
     message 0   member 0 ──▶ member 1   ·········┐
     message 1   member 1 ──▶ member 2            │ waits until 0 has *arrived*
     message 2   member 0 ──▶ member 1   ─┐       ▼
                                          └ follows 0: waits until 0 has *left*
 
-Members are positions in a job's list of members; where they stand in the network is the job's business, and which links
-the messages take is that of traffic/choice.py. A message from a member to itself takes no link: it is there at
-once, or after its `delay`.
+Members are positions in a job's list of members; the job maps them to ranks, and traffic/choice.py chooses the links of
+messages. A message from a member to itself takes no link: it arrives at once, or after its `delay`.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from syntony.base.command import UserError
 Column = NDArray[np.int64]
 
 MOST = 5_000_000
-"""Messages, or flows, that are simulated at once: a few GB."""
+"""The most messages, or flows, simulated at once: a few GB."""
 
 
 class TooMuchError(UserError):
-    """More traffic than fits: refused before it fills the memory."""
+    """The traffic does not fit; raised before it fills the memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
     """Columns, one row per message.
 
-    members       how many members there are
+    members       the number of members
     src, dst      int64 (M,)    members
-    bytes         float64 (M,)  what it carries
-    delay         float64 (M,)  seconds it takes besides alphas and bandwidth: computing
+    bytes         float64 (M,)  its size
+    delay         float64 (M,)  seconds in addition to alphas and bandwidth: computing
     offset        int64 (M+1,)  message m waits until after[offset[m]:offset[m+1]] have arrived
     after         int64
     follows       int64 (M,)    the message that must have left before it starts; -1 for none
@@ -57,13 +56,13 @@ class Messages:
 
     @property
     def first(self) -> NDArray[np.bool_]:
-        """Which messages wait for no other."""
+        """Marks the messages that wait for no other."""
         alone: NDArray[np.bool_] = (np.diff(self.offset) == 0) & (self.follows < 0)
         return alone
 
     @property
     def last(self) -> NDArray[np.bool_]:
-        """Which messages no other waits for to arrive."""
+        """Marks the messages whose arrival no other waits for."""
         awaited = np.zeros(len(self), bool)
         awaited[self.after] = True
         return ~awaited
@@ -78,10 +77,10 @@ class Messages:
         delay: ArrayLike = 0.0,
         follows: ArrayLike | None = None,
     ) -> Messages:
-        """Columns of what is told.
+        """Columns from arguments.
 
         `waits` are two columns: message waits[0][i] waits until message waits[1][i] has arrived. `size` and `delay` may
-        be one number for all. Without `follows`, messages of one source and destination leave in the order of rows.
+        be one number for all. Without `follows`, messages with the same source and destination leave in row order.
         """
         sources, ends = np.asarray(src, np.int64).ravel(), np.asarray(dst, np.int64).ravel()
         count = len(sources)
@@ -102,7 +101,7 @@ class Messages:
 
 
 def in_order(lane: Column) -> Column:
-    """Per row the row before it of the same lane; -1 for the first of a lane."""
+    """Per row, the previous row of the same lane; -1 for the first of a lane."""
     order = np.argsort(lane, kind="stable")
     before = np.full(len(lane), -1, np.int64)
     same = lane[order][1:] == lane[order][:-1]
@@ -111,9 +110,9 @@ def in_order(lane: Column) -> Column:
 
 
 def one_after_another(parts: Sequence[Messages]) -> Messages:
-    """The parts in turn: a member's first messages of a part wait for all that the part before brought it.
+    """The parts in turn: a member's first messages of a part wait for everything that the previous part brought it.
 
-    A member to which the part before brought nothing waits for what it has sent there.
+    A member to which the previous part brought nothing waits for what it has sent in it.
     """
     whole, begin = parts[0], 0
     for part in parts[1:]:
@@ -135,7 +134,7 @@ def one_after_another(parts: Sequence[Messages]) -> Messages:
 
 
 def _joined(whole: Messages, part: Messages, begin: int) -> tuple[Column, Column]:
-    """Which first messages of the part wait for which messages of `whole` from row `begin` on."""
+    """Pairs: the first messages of the part, and the messages of `whole` from row `begin` on that they wait for."""
     reach: dict[int, list[int]] = {}
     sent: dict[int, list[int]] = {}
     for row in range(begin, len(whole)):

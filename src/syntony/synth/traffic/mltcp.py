@@ -1,22 +1,23 @@
-"""MLTCP: shares of a link that grow with what a flow has sent in its iteration, so that jobs interleave by themselves.
+"""MLTCP: a flow's share of a link grows with what it has sent in its iteration, so that jobs interleave by themselves.
 
     share 1/4 .. 2      of a connection that has sent 0 .. all of its iteration's bytes
 
-    a  ████████▁▁▁▁██████▁▁▁▁████▁▁▁▁       a began a little earlier, so it has sent more, so it gets more, so it is
-    b  ▁█████████▁▁▁▁▁██████▁▁▁▁████        through earlier still, and begins its next iteration earlier by more than
-                                            before, until neither talks while the other does. Nobody told them when.
+    a  ████████▁▁▁▁██████▁▁▁▁████▁▁▁▁       a started slightly earlier, so it has sent more, gets more, finishes even
+    b  ▁█████████▁▁▁▁▁██████▁▁▁▁████        earlier, and starts its next iteration earlier by more than before, until
+                                            the two no longer overlap, without any coordination
 
 MLTCP (Rajasekaran, Narang, Zabreyko, Ghobadi, arXiv:2402.09589, HotNets'24) multiplies what a connection adds to its
-congestion window by F(r) = intercept + slope r, r the part of the iteration's bytes that it has sent. Here the rates
-of flows on a full link are as their F, which is where such windows settle: max-min fair per unit of F.
+congestion window by F(r) = intercept + slope r, where r is the part of the iteration's bytes that it has sent. Here the
+rates of flows on a full link are proportional to their F, which is where such windows settle: max-min fair per unit of
+F.
 
-While two equal jobs talk, F of both grows at one rate, so its ratio stays as it was when the second began. Their
-distance d, in parts of the time that one talks alone, thus becomes in an iteration
+While two equal jobs communicate, F of both grows at one rate, so its ratio stays as it was when the second started. Let
+d be their distance, as a part of the time that one communicates alone. One iteration changes it to
 
-    d (intercept + slope) / (intercept + slope d)           8 d for small d, and 1 for 1: they do not overlap any more
+    d (intercept + slope) / (intercept + slope d)           8 d for small d, and 1 for 1: no more overlap
 
-The simulator knows constant shares only: a message is cut where its connection has sent a multiple of 1 / PIECES of its
-bytes, and a piece with share F is F times the bytes per byte of its path (`Paths.weight`).
+The simulator supports only constant shares: a message is cut where its connection has sent a multiple of 1 / PIECES of
+its bytes, and a piece with share F counts as F times the bytes per byte of its path (`Paths.weight`).
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ from syntony.synth.traffic.run import Outcome, Shift, Traffic, flows_of, simulat
 from syntony.topologies.topology import Topology
 
 INTERCEPT, SLOPE = 0.25, 1.75
-"""F of a connection that begins, and what it gains until its last byte. Quoted from memory of the paper's Reno; only
-their ratio matters where all flows are MLTCP's."""
+"""F of a connection that starts, and its growth until the last byte. Quoted from memory of the paper's Reno; only their
+ratio matters if all flows are MLTCP's."""
 PIECES = 32
-_SAME = 1e-9  # parts of a connection's bytes that differ by less are equal
-_APART = 1e-3  # of its computing: jobs that begin at one moment would stay tied, as a model has no noise
+_SAME = 1e-9  # parts of a connection's bytes; smaller differences count as equal
+_APART = 1e-3  # of its computing time: a model has no noise, so jobs that start together would stay tied
 
 
 def mltcp(topology: Topology, jobs: Sequence[Job], choice: Choice, timeline: bool = False) -> Outcome:
-    """Simulates the jobs side by side with MLTCP's shares. Job k begins k thousandths of its computing later than it
-    says. Raises what `run` raises."""
+    """Simulates the jobs side by side with MLTCP's shares. Job k starts k thousandths of its computing time later than
+    given. Raises the same errors as `run`."""
     shifts = [Shift(job.start + number * _APART * job.compute, 0.0) for number, job in enumerate(jobs)]
     return simulate(growing_shares(flows_of(topology, jobs, choice, shifts)), timeline)
 
 
 def growing_shares(traffic: Traffic) -> Traffic:
-    """The same traffic, every message in pieces whose shares grow. Raises TooMuchError for too many pieces."""
+    """The same traffic, every message cut into pieces with growing shares. TooMuchError for too many pieces."""
     flows = traffic.flows
     begin, end = _sent(traffic)
     first = np.floor(begin * PIECES * (1 + _SAME)).astype(np.int64)
@@ -67,7 +68,7 @@ def growing_shares(traffic: Traffic) -> Traffic:
     level = np.minimum(first[row] + number, PIECES - 1)
     starts, last = np.cumsum(pieces) - pieces, np.cumsum(pieces) - 1
 
-    # The part of the message in the piece: between two multiples of 1 / PIECES, or what it has of that.
+    # The part of the message in the piece: the interval between two multiples of 1 / PIECES that it covers.
     low, high = np.maximum(begin[row], level / PIECES), np.minimum(end[row], (level + 1) / PIECES)
     width = end[row] - begin[row]
     part = np.divide(high - low, width, out=np.ones(len(row)), where=width > 0)
@@ -76,7 +77,7 @@ def growing_shares(traffic: Traffic) -> Traffic:
     head = number == 0
     behind = np.ones(
         len(row), np.int64
-    )  # a piece follows the piece before it, the first of a message what that waits for
+    )  # a piece follows the previous one; the first piece of a message has the message's dependencies
     behind[starts] = waits_left
     after_left = np.repeat(np.arange(len(row)) - 1, behind)
     after_left[ranges(offsets(behind)[starts], waits_left)] = last[flows.after_left]
@@ -98,9 +99,9 @@ def growing_shares(traffic: Traffic) -> Traffic:
 
 
 def _sent(traffic: Traffic) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Per flow the parts of its connection's bytes of the iteration that have been sent before it and with it.
+    """Per flow, the parts of its connection's bytes in the iteration that have been sent before it and with it.
 
-    A connection is what one job sends over one set of paths; its messages leave in the order of rows.
+    A connection is the traffic of one job over one set of paths; its messages leave in row order.
     """
     flows = traffic.flows
     key: Column = flows.set.astype(np.int64)
@@ -116,7 +117,7 @@ def _sent(traffic: Traffic) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _weighted(paths: Paths, share: NDArray[np.float64]) -> Paths:
-    """All sets of paths once per share: set s with share k is number k * sets + s."""
+    """All sets of paths once per share: set s with share k has the number k * sets + s."""
     times = len(share)
 
     def repeated(offset: NDArray[np.signedinteger]) -> Column:

@@ -1,15 +1,15 @@
-"""Paths: all shortest ways through the switches, found from switch to switch and not from host to host.
+"""Paths: all shortest paths through the switches, computed between switches instead of between hosts.
 
     host 3 ─▶ nic ─▶ leaf 0 ═══▶ spine 0 ═══▶ leaf 1 ─▶ nic ─▶ host 9
     └───── head ─────┘      ═══▶ spine 1 ═══▶ └───── tail ─────┘
 
-The only way out of a host up to the first switch with a choice is its *head*, the only way in its *tail*; what lies
-between is the same for all hosts below two switches, and is worked out once. One breadth-first search, run for many
-destinations at once as a product with the (sparse) matrix of links, says how far every node is from them; a link that
-leads one hop closer is an equal-cost next hop. Links count alike, whatever their bandwidth: that is how data centre
-routing counts.
+The only way out of a host up to the first switch with a choice is its *head*, the only way in is its *tail*; what lies
+between is the same for all hosts below two switches, and is computed once. One breadth-first search, run for many
+destinations at once as a product with the (sparse) matrix of links, gives the distance of every node to them; a link
+that leads one hop closer is an equal-cost next hop. All links count the same, whatever their bandwidth, as in data
+centre routing.
 
-Paths pass through ranks only where there is no way around them: the router of a torus node, a BCube server.
+Paths pass through ranks only if there is no way around them: the router of a torus node, a BCube server.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from syntony.synth.traffic.ragged import offsets, ranges
 from syntony.topologies.topology import Topology
 
 MAX_PATHS = 128
-"""Of more equal-cost paths, so many are listed, evenly spread over all of them."""
+"""If there are more equal-cost paths, this many are listed, evenly spread over all of them."""
 _MOST_LINKS = 50_000_000
 _AT_ONCE = 512  # destinations searched for together: bounds the memory of large networks
 
 Pick = Callable[[Column, Column, Column], Column]
-"""(which of the walkers, the nodes where they stand, how many next links they have) -> which link each takes."""
+"""(indices of walkers, their current nodes, their numbers of next links) -> the link that each takes."""
 
 
 class PathFinder:
@@ -56,7 +56,7 @@ class PathFinder:
         return self._by_search(src, dst, walk)
 
     def _by_search(self, src: Column, dst: Column, find: Callable[[_Search, Column], Paths]) -> Paths:
-        """Around the ranks where that is possible, through them elsewhere."""
+        """Around ranks if possible, through them otherwise."""
         around, through = self._searches
         reached = around.reaches(src, dst)
         if reached.all():
@@ -71,7 +71,7 @@ class PathFinder:
 
 
 class _Search:
-    """Shortest paths that pass through ranks, or not."""
+    """Shortest paths, either through ranks or around them."""
 
     def __init__(self, topology: Topology, through_ranks: bool) -> None:
         self._topology = topology
@@ -87,7 +87,7 @@ class _Search:
 
     @cached_property
     def _ends(self) -> tuple[Column, list[tuple[int, ...]], Column, list[tuple[int, ...]]]:
-        """Per rank where its head ends and the head's links; where its tail begins and the tail's links."""
+        """Per rank, the end and the links of its head; the beginning and the links of its tail."""
         out: list[list[int]] = [[] for _ in self._topology.nodes]
         into: list[list[int]] = [[] for _ in self._topology.nodes]
         for link in self._topology.links:
@@ -105,7 +105,7 @@ class _Search:
         )
 
     def _only_way(self, rank: int, links: list[list[int]], other_end: Column) -> tuple[int, tuple[int, ...]]:
-        """From the rank on to the first node with a choice; nowhere if that leads to a rank first."""
+        """From the rank to the first node with a choice; nowhere if that leads to a rank first."""
         node, before = rank, -1
         way: list[int] = []
         while True:
@@ -118,7 +118,7 @@ class _Search:
             way.append(onward[0])
 
     def reaches(self, src: Column, dst: Column) -> NDArray[np.bool_]:
-        """Per pair whether there is a path."""
+        """Whether each pair has a path."""
         head, _, tail, _ = self._ends
         a, b = self._middle(src, dst, head, tail)
         return self._distance(a, b) >= 0
@@ -156,12 +156,12 @@ class _Search:
         return _joined(head_links, Paths.single(offset, links), tail_links, src, dst)
 
     def _middle(self, src: Column, dst: Column, head: Column, tail: Column) -> tuple[Column, Column]:
-        """Where the middle of the path begins and ends; from a rank to itself, nowhere."""
+        """Beginning and end of the middle of the path; empty from a rank to itself."""
         same = src == dst
         return np.where(same, src, head[src]), np.where(same, src, tail[dst])
 
     def _distance(self, a: Column, b: Column) -> Column:
-        """Hops from a to b; -1 where no path leads."""
+        """Hops from a to b; -1 if there is no path."""
         self._search(np.unique(b))
         return self._hops[a, self._columns_of(b)].astype(np.int64)
 
@@ -198,7 +198,7 @@ class _Search:
         self._hops = np.concatenate(blocks, axis=1)
 
     def _next_links(self, node: Column, target: Column) -> tuple[Column, Column, Column]:
-        """Per walker the range (first, count) of the third column where its next links are, by id."""
+        """Per walker, the range (first, count) in the third column of its next links, by id."""
         nodes = len(self._topology.nodes)
         keys, number = np.unique(node * nodes + target, return_inverse=True)
         here, there = keys // nodes, keys % nodes
@@ -218,7 +218,7 @@ class _Search:
     def _all_between(self, a: Column, b: Column) -> Paths:
         """One set per pair of nodes, at most MAX_PATHS in each."""
         hops = self._distance(a, b)
-        pair, node = np.arange(len(a)), a.copy()  # one row per path that has begun
+        pair, node = np.arange(len(a)), a.copy()  # one row per started path
         way = np.full((len(a), int(hops.max(initial=0))), -1, np.int64)
         for step in range(way.shape[1]):
             going = np.where(hops[pair] > step, 1, 0)
@@ -243,7 +243,7 @@ class _Search:
 
 
 def _evenly(group: Column, most: int) -> NDArray[np.bool_]:
-    """Which rows to keep: of more than `most` rows of a group, `most` evenly spread. Rows of a group are neighbours."""
+    """Marks the rows to keep: at most `most` rows of a group, evenly spread. Rows of a group are adjacent."""
     size = np.bincount(group)[group] if len(group) else group
     first = np.searchsorted(group, group)
     place = np.arange(len(group)) - first
@@ -275,7 +275,7 @@ def _stacked(parts: tuple[Paths, ...]) -> Paths:
 def _joined(
     heads: list[tuple[int, ...]], middles: Paths, tails: list[tuple[int, ...]], src: Column, dst: Column
 ) -> Paths:
-    """Head of the source, middle, tail of the destination: set i is that of pair i."""
+    """Head of the source, middle, tail of the destination: set i belongs to pair i."""
     pair = np.repeat(np.arange(len(src)), np.diff(middles.set_offset))
     apart = (src != dst)[pair]
     head_offset, head = _flat(heads)

@@ -1,7 +1,7 @@
-"""A Program on the paths that a network chooses, message by message: what `simulate --explain` and traces walk over.
+"""A Program on the paths that a network chooses, message by message, for `simulate --explain` and traces.
 
-The simulator of Programs (simulation/program_simulator.py) says of every message which one it waited for last. So the
-messages become the flows of one job, each after the one that held it back, with the times that they had.
+The simulator of Programs (simulation/program_simulator.py) records for every message which one it waited for last. So
+the messages become the flows of one job, each after the one that it waited for, with their simulated times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class ProgramOutcome(Outcome):
-    """What happened to a Program's messages; a flow is a message, or its part on one queue pair."""
+    """The outcome of a Program's messages; a flow is a message, or its part on one queue pair."""
 
     lanes: Lanes
     size: int
@@ -50,9 +50,9 @@ def run_program(
     slice_bytes: int | None = None,
     fifo_depth: int | None = None,
 ) -> ProgramOutcome:
-    """Simulates every message, on the routes of `simulate_program` where there is no choice.
+    """Simulates every message, on the routes of `simulate_program` if there is no choice.
 
-    Raises what `simulate_program` raises, and TooMuchError where there are more messages than fit.
+    Raises the errors of `simulate_program`, and TooMuchError if there are more messages than fit.
     """
     ways = choice.ways(topology) if choice else None
     lanes = Lanes.of(program, topology, size, slice_bytes, fifo_depth, ways)

@@ -9,7 +9,7 @@ from syntony.synth.traffic.messages import Column
 
 
 def offsets(lengths: ArrayLike) -> Column:
-    """Where each piece begins, and where the last one ends."""
+    """Where each piece begins, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 

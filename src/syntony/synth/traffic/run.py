@@ -1,4 +1,4 @@
-"""Run: jobs on a topology, as flows with paths, simulated (simulation/flows.py).
+"""Run: jobs on a topology as flows with paths, simulated (simulation/flows.py).
 
 iteration 0 of job a:   flow 0 computes ─▶ flows 1.. are its messages ─▶ iteration 1: computes, ..
                         (no links, only latency)      (one per queue pair)
@@ -26,7 +26,7 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Shift:
-    """When a job's iterations may begin: iteration i not before `start + i * period` seconds."""
+    """When a job's iterations may start: iteration i not before `start + i * period` seconds."""
 
     start: float
     period: float
@@ -34,13 +34,13 @@ class Shift:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Flows, and what each is: columns, one row per flow.
+    """Flows, and what each represents: columns, one row per flow.
 
     job        in `flows`: which of `jobs`
     iteration  int64
     message    int64: which of the job's messages; -1 for its computing
 
-    `shifts` is when the jobs' iterations may begin, one per job; None for what the jobs say.
+    `shifts`, one per job, say when the jobs' iterations may start; None: as given in the jobs.
     """
 
     topology: Topology
@@ -54,14 +54,14 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What happened to the traffic."""
+    """The result of simulating traffic."""
 
     traffic: Traffic
     times: FlowTimes
 
     @property
     def seconds(self) -> float:
-        """Until everything has arrived."""
+        """The time of the last arrival."""
         return self.times.seconds
 
     def iterations(self, job: int) -> NDArray[np.float64]:
@@ -73,13 +73,13 @@ class Outcome:
         return np.diff(ends, prepend=float(self.times.start[first]))
 
     def iteration_seconds(self, job: int) -> float:
-        """Seconds of one iteration of the job: the mean without the first one, where there are several."""
+        """Seconds of one iteration of the job: the mean, without the first one if there are several."""
         took = self.iterations(job)
         return float(took[1:].mean() if len(took) > 1 else took[0])
 
     @cached_property
     def on_links(self) -> tuple[Column, Column, NDArray[np.float64]]:
-        """Three columns: a flow, a link that it loads, and how many bytes it puts there."""
+        """Three columns: a flow, a link that it loads, and the bytes that it puts there."""
         flows, paths = self.traffic.flows, self.traffic.flows.paths
         sets = flows.set.astype(np.int64)
         one = self.times.path >= 0
@@ -101,7 +101,7 @@ class Outcome:
 
     @cached_property
     def utilization(self) -> NDArray[np.float64]:
-        """Per link the part of its capacity that was used, over the whole run."""
+        """Per link, the part of its capacity in use over the whole run."""
         return self.carried / (self.traffic.flows.capacity * (self.seconds or 1.0))
 
     def seconds_with(self, capacity: NDArray[np.float64]) -> float:
@@ -109,7 +109,7 @@ class Outcome:
         return simulate(replace(self.traffic, flows=replace(self.traffic.flows, capacity=capacity))).seconds
 
     def seconds_by(self, choice: Choice) -> float:
-        """Seconds of the same traffic on other paths. Raises TooMuchError where that is too much to simulate."""
+        """Seconds of the same traffic on other paths. Raises TooMuchError if that is too much to simulate."""
         return run(self.traffic.topology, self.traffic.jobs, choice, self.traffic.shifts).seconds
 
 
@@ -120,9 +120,9 @@ def run(
     shifts: Sequence[Shift] | None = None,
     timeline: bool = False,
 ) -> Outcome:
-    """Simulates the jobs side by side; `timeline` asks for the rates of links over time.
+    """Simulates the jobs side by side; `timeline` requests the rates of links over time.
 
-    Raises UserError for a member that the topology has not, or that another cannot reach, and for too much traffic.
+    Raises UserError for a member that is not in the topology or that another cannot reach, and for too much traffic.
     """
     return simulate(flows_of(topology, jobs, choice, shifts), timeline)
 
@@ -196,7 +196,7 @@ class _JobFlows:
         starts = np.arange(job.iterations) * wide
         self.release[starts] = shift.start + np.arange(job.iterations) * shift.period
 
-        # Rows of iteration 0: a message waits for all queue pairs of the messages before it, the first ones for row 0.
+        # Rows of iteration 0: a message waits for all queue pairs of its predecessors, the first messages for row 0.
         degree = np.where(messages.first, 1, np.diff(messages.offset) * pairs)
         awaited = np.zeros(int(degree.sum()), np.int64)
         awaited[np.repeat(~messages.first, degree)] = (1 + messages.after[:, None] * pairs + np.arange(pairs)).ravel()
@@ -219,7 +219,7 @@ class _JobFlows:
 def _placed(
     topology: Topology, choice: Choice, src: Column, dst: Column, job: Column, queue_pair: Column
 ) -> tuple[Paths, Column]:
-    """Sets of paths, and which set each flow uses: one per connection, or per pair of ranks if the job is no matter."""
+    """Sets of paths, and the set of each flow: one per connection, or per pair of ranks if the job is irrelevant."""
     keys = [src, dst] if choice.policy or choice.name == "single" else [src, dst, job, queue_pair]
     number = np.zeros(len(src), np.int64)
     for key in keys:
@@ -229,7 +229,7 @@ def _placed(
 
 
 def _latency(paths: Paths, alpha: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per set the alphas of its slowest path."""
+    """Per set, the sum of alphas of its slowest path."""
     owner = np.repeat(np.arange(len(paths.path_offset) - 1), np.diff(paths.path_offset))
     path = np.bincount(owner, alpha[paths.link], minlength=len(paths.path_offset) - 1)
     slowest: NDArray[np.float64] = np.maximum.reduceat(path, paths.set_offset[:-1])

@@ -17,11 +17,11 @@ from syntony.base.files.chrome_trace import ChromeTrace
 from syntony.synth.traffic.run import Outcome
 
 _CURVES = 32  # links
-_ROWS = 1000  # per rank: room for so many messages at once
+_ROWS = 1000  # per rank: room for this many simultaneous messages
 
 
 def write_trace(outcome: Outcome, path: str | Path) -> None:
-    """Writes the trace; the outcome must have its timeline. Raises UserError when it cannot be written."""
+    """Writes the trace; the outcome must have its timeline. Raises UserError if it cannot be written."""
     trace = ChromeTrace()
     _draw_jobs(trace, outcome)
     _draw_links(trace, outcome)
@@ -32,7 +32,7 @@ def _draw_jobs(trace: ChromeTrace, outcome: Outcome) -> None:
     traffic, times = outcome.traffic, outcome.times
     for number, job in enumerate(traffic.jobs):
         trace.name_process(number, f"job {job.name}")
-    rows: dict[tuple[int, int], list[tuple[float, int]]] = {}  # (job, rank) -> when each of its rows is free
+    rows: dict[tuple[int, int], list[tuple[float, int]]] = {}  # (job, rank) -> the end time of each of its rows
     for flow in np.argsort(times.start, kind="stable").tolist():
         number, message = int(traffic.flows.job[flow]), int(traffic.message[flow])
         job = traffic.jobs[number]

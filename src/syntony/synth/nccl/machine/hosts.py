@@ -1,4 +1,4 @@
-"""From the name of a topology to the host that a graph file describes."""
+"""The host that a graph file describes, from the name of a topology."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "file:"
 
 
 def host_named(name: str, *, across: bool = False) -> Host:
-    """The host of a topology's name; `across` also where the topology itself has several hosts.
+    """The host of a named topology; `across` is also set if the topology itself has several hosts.
 
     NCCL's own topology files are read with NCCL's rates. Raises UserError.
     """

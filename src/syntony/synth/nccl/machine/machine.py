@@ -1,4 +1,4 @@
-"""A host as NCCL sees it when it searches for channels: GPUs, PCI switches, processors, NVSwitches and NICs.
+"""A host as NCCL sees it in its search for channels: GPUs, PCI switches, processors, NVSwitches and NICs.
 
 The rates are NCCL's, in GB/s (1e9 bytes/s) as everywhere in its graph files: measured values, not those of data sheets
 (src/graph/topo.h of NCCL 2.30). A speed written into a graph file must be of this scale, since NCCL's cost model
@@ -23,7 +23,7 @@ LOCAL_RATE = Fraction(5000)
 
 
 class MachineError(UserError):
-    """A machine that cannot be described in a graph file; the sentence says why."""
+    """A machine that a graph file cannot describe; the message says why."""
 
 
 @dataclass(eq=False)
@@ -64,7 +64,7 @@ class Gpu:
     rank: int
     capability: int
     direct: bool = True
-    """Whether NICs may read and write its memory (GPUDirect RDMA)."""
+    """Whether NICs can access its memory (GPUDirect RDMA)."""
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,22 @@ class Net:
     rate: Fraction
     direct: bool = True
     collective: bool = False
-    """Whether it sums in the network (collnet)."""
+    """Whether it reduces in the network (collnet)."""
 
 
 class Machine:
-    """One host. Nodes and links are added by readers; then it is not changed any more."""
+    """One host. Readers add nodes and links; afterwards it is not changed."""
 
     def __init__(self, name: str, multicast: bool = False) -> None:
         self.name = name
         self.multicast = multicast
-        """Whether its NVSwitches sum and multicast (NVLS)."""
+        """Whether its NVSwitches reduce and multicast (NVLS)."""
         self.nodes: list[MachineNode] = []
         self.links: list[MachineLink] = []
         self.gpus: list[Gpu] = []
         self.nets: list[Net] = []
         self.assumed: list[str] = []
-        """What the description did not say, in sentences."""
+        """Assumptions about what the description leaves out, in sentences."""
 
     def node(self, kind: NodeKind, name: str, *, intel: bool = False, power: bool = False) -> MachineNode:
         """Adds a node."""
@@ -110,7 +110,7 @@ class Machine:
         self.nets.append(Net(node, dev, port, rate, direct, collective))
 
     def connect(self, kind: LinkKind, src: MachineNode, dst: MachineNode, rate: Fraction) -> None:
-        """Adds `rate` from `src` to `dst`; faster links stand first, as in NCCL, which follows them in this order."""
+        """Adds `rate` from `src` to `dst`. Faster links come first, because NCCL follows links in this order."""
         link = next((link for link in src.links if link.dst is dst and link.kind == kind), None)
         if link is None:
             link = MachineLink(len(self.links), kind, src, dst, Fraction(0))
@@ -128,7 +128,7 @@ class Machine:
         self.connect(kind, other, one, rate)
 
     def sort(self) -> None:
-        """In the PCI tree the link upwards comes last, as NCCL sorts it."""
+        """Moves the upward links of the PCI tree to the end, as NCCL does."""
         for node in self.nodes:
             if node.kind == "cpu":
                 _sort_below(node, None)
@@ -139,9 +139,9 @@ class Machine:
 
     @property
     def channel_rate(self) -> Fraction:
-        """The most that one channel (one block of threads) of the slowest GPU carries, GB/s.
+        """The most that one channel (one thread block) of the slowest GPU carries, GB/s.
 
-        Half the highest speed that NCCL's search tries, because it then doubles the channels (ncclTopoDupChannels).
+        Half the highest speed that NCCL's search tries, because NCCL then doubles the channels (ncclTopoDupChannels).
         """
         capability = min(gpu.capability for gpu in self.gpus)
         return Fraction(45 if capability >= 100 else 30 if capability >= 90 else 20)

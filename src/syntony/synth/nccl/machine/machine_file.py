@@ -1,8 +1,8 @@
-"""A machine from NCCL's topology file (what NCCL_TOPO_DUMP_FILE writes), with NCCL's own rates.
+"""A machine from NCCL's topology file (as written by NCCL_TOPO_DUMP_FILE), with NCCL's own rates.
 
-The format is described in topologies/readers/nccl_xml.py, whose reader refuses what is malformed. Only GPUs with a rank
-and network devices with a `dev` take part, as in NCCL; where no GPU has a rank, all do. RCCL's `<xgmi>` is read as
-NCCL reads `<nvlink>`, with RCCL's rates.
+The format is described in topologies/readers/nccl_xml.py, whose reader rejects malformed files. As in NCCL, only GPUs
+with a rank and network devices with a `dev` count; if no GPU has a rank, all do. RCCL's `<xgmi>` is read like NCCL's
+`<nvlink>`, with RCCL's rates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from syntony.base.files.xml_document import Element, parse
 from syntony.synth.nccl.machine.machine import LOCAL_RATE, Machine, MachineError, MachineNode
 from syntony.topologies.readers import nccl_xml
 
-# 0.1 Gbit/s of one lane (src/graph/topo.cc of NCCL 2.30); generation 3 where the file says nothing.
+# 0.1 Gbit/s of one lane (src/graph/topo.cc of NCCL 2.30); generation 3 if the file does not say.
 _PCI_LANE = {"2.5": 15, "5": 30, "5.0": 30, "8": 60, "8.0": 60, "16": 120, "16.0": 120, "32": 240, "32.0": 240}
 _PCI_LANE |= {"64": 480, "64.0": 480}
 _NVLINK = ((100, "40.1"), (90, "20.6"), (86, "12"), (80, "20"), (70, "20"), (60, "18"))
@@ -32,7 +32,7 @@ def is_topology_file(path: Path) -> bool:
 
 
 def read_machine(path: Path) -> Machine:
-    """The machine in a file. Raises UserError with file, line and element where it is malformed."""
+    """The machine in a file. Raises UserError with file, line and element if it is malformed."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -42,7 +42,7 @@ def read_machine(path: Path) -> Machine:
 
 
 class _Reader:
-    """The PCI trees first, then the links between devices that may come later in the file."""
+    """Reads the PCI trees first, then the links between devices, which may come later in the file."""
 
     def __init__(self, root: Element, where: str) -> None:
         self._where = where
@@ -164,7 +164,7 @@ def _walk(element: Element) -> list[Element]:
 
 
 def _flat_switch(pci: Element, level: int) -> int:
-    """The generation of a Broadcom switch that shows itself as two levels but is one; 0 for others."""
+    """The generation of a Broadcom switch that appears as two levels but is one; 0 for others."""
     words = ("vendor", "device", "subsystem_vendor", "subsystem_device")
     number = 0
     for word in words:
@@ -186,7 +186,7 @@ def _pci_rate(pci: Element) -> Fraction:
 
 
 def _nvlink_rate(capability: int) -> Fraction:
-    """GB/s of one NVLink, as NCCL counts it: 86 is an exception among its generation."""
+    """GB/s of one NVLink as NCCL counts it; 86 is an exception in its generation."""
     if capability != 86 and 80 <= capability < 90:
         return Fraction(20)
     return Fraction(next((rate for least, rate in _NVLINK if capability >= least), "20"))

@@ -1,8 +1,8 @@
 """A machine from any Topology: one of its hosts, which must all be alike.
 
-Ranks are GPUs. A link between GPUs is an NVLink, as is one to a switch in the host, unless the switch is called after a
-processor or PCI (`cpu0`, `pci-1b:00.0`, `pcie0.1`). NVSwitches are one node, as in NCCL. A NIC is as fast as its cable,
-or as its slot where the topology ends at the NIC. Rates are the topology's own, where NCCL would use measured ones.
+Ranks are GPUs. A link between GPUs is an NVLink, as is a link to a switch in the host, unless the switch is named after
+a processor or PCI (`cpu0`, `pci-1b:00.0`, `pcie0.1`). NVSwitches are one node, as in NCCL. A NIC is as fast as its
+cable, or as its slot if the topology ends at the NIC. Rates are the topology's own, where NCCL would use measured ones.
 """
 
 from __future__ import annotations

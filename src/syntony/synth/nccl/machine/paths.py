@@ -1,15 +1,15 @@
-"""The paths that NCCL takes inside a host, and what a byte on them costs which link.
+"""The paths that NCCL takes inside a host, and the cost of a byte on each of their links.
 
-A graph file gives the order of a channel's GPUs and NICs, not the links between them: those NCCL chooses itself, by
-the rules of its paths.cc. A prediction is therefore only right with the same rules. From every GPU and NIC:
+A graph file gives the order of a channel's GPUs and NICs, but not the links between them. NCCL chooses those by the
+rules of its paths.cc, so predictions must use the same rules. From every GPU and NIC:
 
     best kind first (NVLink, one GPU in between, one PCI switch, several, host bridge, between sockets),
-    then the higher rate, then the fewer hops;
-    GPUs whose path is worse than PCI switches meet in the memory of the processor;
-    a NIC behind another GPU is reached through this GPU where NVLink leads there (PXN, sending only).
+    then the higher rate, then fewer hops;
+    GPUs whose path is worse than PCI switches exchange data through the processor's memory;
+    a NIC behind another GPU is reached through that GPU if NVLink leads there (PXN, only for sending).
 
-Costs that are not one byte per byte: 6/5 on PCI links of transfers between GPUs through an Intel processor; 1/8 back on
-the link of a GPU before Ampere that a NIC writes to; twice on a POWER processor's NVLinks.
+Costs other than one byte per byte: 6/5 on PCI links for transfers between GPUs through an Intel processor; 1/8 back on
+the link of a pre-Ampere GPU that a NIC writes to; twice on a POWER processor's NVLinks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from syntony.synth.nccl.machine.machine import LOCAL_RATE, Machine, MachineError
 
 
 class PathKind(IntEnum):
-    """Kinds of paths, the better first; the names are those of graph files."""
+    """Kinds of paths, better ones first; the names are those of graph files."""
 
     LOC = 0
     NVL = 1
@@ -64,11 +64,11 @@ class Path:
 
 
 Costs = dict[int, Fraction]
-"""Link id -> bytes on it for a byte of a channel."""
+"""Link id -> bytes on it per byte of a channel."""
 
 
 class Paths:
-    """The paths between all GPUs and network devices of a machine. Raises MachineError where there is none."""
+    """The paths between all GPUs and network devices of a machine. Raises MachineError if one is missing."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -94,7 +94,7 @@ class Paths:
         return found
 
     def costs(self, src: MachineNode, dst: MachineNode) -> Costs:
-        """What one byte from `src` to `dst` costs each link."""
+        """The cost of one byte from `src` to `dst` on each link."""
         path = self.between(src, dst)
         between_gpus = path.kind == PathKind.PHB and src.kind == "gpu"
         overhead = Fraction(6, 5) if between_gpus and any(link.dst.intel for link in path.links) else Fraction(1)
@@ -114,7 +114,7 @@ class Paths:
 
     @cached_property
     def local_gpus(self) -> tuple[int, ...]:
-        """Per network device the GPU next to it, as NCCL deals them: devices of a GPU take turns."""
+        """Per network device its nearest GPU, as NCCL assigns them: devices of a GPU take turns."""
         return tuple(self._local_gpu(net) for net in range(len(self._machine.nets)))
 
     def _local_gpu(self, net: int) -> int:
@@ -160,7 +160,7 @@ class Paths:
                         self._to[dst][src] = self._to[cpu][src].then(onward)
 
     def _divert_indirect_nets(self) -> None:
-        """Where a NIC cannot reach a GPU's memory, data pass through the memory of the GPU's processor."""
+        """If a NIC cannot access a GPU's memory, data passes through the memory of the GPU's processor."""
         cpus = list(self._machine.kinds("cpu"))
         for net in self._machine.nets:
             for gpu in self._machine.gpus:
@@ -173,7 +173,7 @@ class Paths:
                 self._to[gpu.node][net.node] = self._to[cpu][net.node].then(self._to[gpu.node][cpu])
 
     def _relayed_sends(self) -> None:
-        """A GPU sends through the GPU next to the NIC, where that is faster or avoids the processor."""
+        """A GPU sends through the GPU next to the NIC if that is faster or avoids the processor."""
         machine = self._machine
         if not machine.nets:
             return
@@ -244,7 +244,7 @@ def _kind_of_step(node: MachineNode, link: MachineLink, path: Path) -> PathKind:
 
 
 def _nearest(paths: Iterable[Path | None]) -> list[int]:
-    """Positions of the fastest paths, of those the ones of the best kind."""
+    """Positions of the fastest paths and, among them, the best kind."""
     known = [(position, path) for position, path in enumerate(paths) if path is not None]
     if not known:
         return []

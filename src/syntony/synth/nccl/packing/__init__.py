@@ -1,1 +1,1 @@
-"""Channels for a host: packed tours, by several searches, and the bound that none of them can beat."""
+"""Channels for a host: tours packed by several searches, and the upper bound on their rate."""

@@ -1,14 +1,14 @@
-"""What no set of channels can carry: a linear program over fractional tours.
+"""An upper bound on the rate of any set of channels: a linear program over fractional tours.
 
-    x(a, b)   how much of all channels goes from a to b; R in all, to be maximized
-    every GPU is entered R times and left R times; what enters a NIC leaves it (it is one channel's both ends)
+    x(a, b)   how much of all channels goes from a to b; R in total, to be maximized
+    every GPU is entered R times and left R times; what enters a NIC leaves it (it is both ends of one channel)
     links:    sum over hops of cost * x <= rate
-    tours:    out of every proper set S of GPUs go at least R (Dantzig, Fulkerson and Johnson's subtour elimination)
+    tours:    at least R leaves every proper set S of GPUs (Dantzig, Fulkerson and Johnson's subtour elimination)
 
 Every set of channels gives such an x, whatever their speeds, so R is a bound. Sets S are added while a minimum cut
 of x is below R. For chains x is undirected, each GPU has at most 2 R hops, and a cut has at least R; both directions
-of a hop load their links. The optimum is found in floats (HiGHS); what is told is larger by a millionth, which covers
-their rounding.
+of a hop load their links. The optimum is found in floats (HiGHS); the reported bound is larger by a millionth to cover
+rounding errors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class ChannelBound:
-    """GB/s that no channels exceed, and the links, ports or channels' own limit that are full at that rate."""
+    """GB/s that no channels exceed, and the links, ports or per-channel limit that are saturated at that rate."""
 
     rate: float
     full: tuple[str, ...]
@@ -145,7 +145,7 @@ class _Tours:
         return found
 
     def _violated(self, x: np.ndarray) -> Iterable[dict[int, float]]:
-        """Subtour constraints that x breaks. Within a host the whole is a tour; across, NICs are one outside node."""
+        """Subtour constraints that x violates. Within a host the whole is a tour; across, NICs are one outside node."""
         count, rate = len(self.gpus), float(x[self.total])
         graph = networkx.DiGraph()
         outside = count

@@ -1,9 +1,9 @@
-"""One question to CP-SAT: are there so many channels of this speed?
+"""One question to CP-SAT: do this many channels of this speed exist?
 
     K circuits through all GPUs (and, across hosts, through one NIC each, the others skipped)
     on every link: sum of cost * uses <= rate / speed
 
-A chain is a circuit through one more node, which stands for both ends. The same model with one circuit and prices
+A chain is a circuit through one more node, which represents both ends. The same model with one circuit and prices
 instead of limits finds the cheapest channel.
 """
 
@@ -68,7 +68,7 @@ class Circuits:
         return arcs
 
     def limit(self, speed: Fraction, used: Costs | None = None) -> None:
-        """Every circuit carries `speed` GB/s, as do others whose costs `used` are."""
+        """Every circuit carries `speed` GB/s, as do others whose costs are `used`."""
         host, machine = self.host, self.host.machine
         terms: dict[int, list[tuple[IntVar, Fraction]]] = {}
         ports: dict[tuple[str, int], list[IntVar]] = {}
@@ -89,7 +89,7 @@ class Circuits:
             self.model.add(sum(literals) <= floor(host.port_rates[port] / speed))
 
     def minimize(self, prices: Mapping[int, float], port_prices: Mapping[tuple[str, int], float], scale: int) -> None:
-        """Looks for the cheapest circuit; prices per byte on a link and at a port, rounded to 1 / `scale`."""
+        """Minimizes the price of a circuit; prices per byte on a link and at a port, rounded to 1 / `scale`."""
         machine = self.host.machine
         terms = []
         for uses in self.uses:
@@ -104,7 +104,7 @@ class Circuits:
         self.model.minimize(sum(terms))
 
     def ask(self, seconds: float, seed: int, gap: float = 0.0) -> tuple[tuple[Channel, ...] | None, bool]:
-        """The channels, or None; and whether the answer is certain. Within `gap` of the cheapest is cheap enough."""
+        """The channels, or None; and whether the answer is certain. A result within `gap` of the cheapest suffices."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()

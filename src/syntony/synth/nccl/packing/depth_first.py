@@ -1,8 +1,7 @@
-"""Channels by depth-first search in the core (csrc/solve/graph/channel_search.hpp), the same on every machine.
+"""Channels by depth-first search in the core (csrc/solve/graph/channel_search.hpp), deterministic on every machine.
 
-For every speed that some link, port or NCCL itself suggests, and for hops of the better kinds only or of all, the
-search is asked for as many channels as the bound allows. Its effort is counted in steps, so a busy machine finds no
-less.
+For every speed suggested by a link, a port or NCCL itself, and for hops of the better kinds only or of all kinds, it
+searches for as many channels as the bound allows. The effort is counted in steps, so a busy machine finds no less.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from syntony.synth.nccl.machine.machine import MachineNode
 from syntony.synth.nccl.machine.paths import PathKind
 
 STEPS = 20_000
-"""Of one search; some 10 ms."""
+"""Per search; about 10 ms."""
 _TURNS = 2  # ways to break ties
 
-# Those that NCCL's search tries, GB/s: before Hopper, Hopper, and Blackwell (src/graph/search.cc of NCCL 2.30).
+# The speeds that NCCL's search tries, GB/s: before Hopper, Hopper, and Blackwell (src/graph/search.cc of NCCL 2.30).
 _INSIDE = (
     (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
     (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -42,9 +41,9 @@ def nccl_speeds(host: Host) -> tuple[Fraction, ...]:
 
 
 def estimated_own(host: Host, shape: Shape, bound: float, most: int = 32) -> Fraction:
-    """What NCCL's own search finds at most (GB/s), as far as this one can tell: the best total at one of its speeds.
+    """An estimate of the most that NCCL's own search finds (GB/s): the best total of this search at NCCL's speeds.
 
-    Of 30 cases that NCCL 2.30.7 was asked for, this was its own total in 15, and more in the others.
+    In 30 cases run with NCCL 2.30.7, it was NCCL's own total in 15, and more in the others.
     """
     best = Fraction(0)
 
@@ -87,7 +86,7 @@ class DepthFirst:
     def sets(
         self, speeds: Iterable[Fraction], most: Callable[[Fraction], int], take: Callable[[tuple[Channel, ...]], None]
     ) -> None:
-        """Hands sets of channels to `take`; `most(speed)` says how many are worth looking for, 0 for none."""
+        """Passes sets of channels to `take`; `most(speed)` says how many to look for, 0 for none."""
         for speed in speeds:
             for columns in self._columns:
                 for turn in range(_TURNS):
@@ -111,7 +110,7 @@ class DepthFirst:
         if a >= gpus and b >= gpus:
             return False
         if self._shape == "chain" and b >= gpus:
-            return False  # a chain's hops are used both ways, from the device on
+            return False  # a chain's hops are used in both directions, from the device on
         return self._host.joined(self._shape, self._nodes[a], self._nodes[b])
 
     def _ways(self, a: int, b: int) -> Iterable[tuple[MachineNode, MachineNode]]:

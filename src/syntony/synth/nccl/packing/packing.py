@@ -1,17 +1,17 @@
-"""Packing channels: as many tours as their common speed allows, at the highest total.
+"""Packs channels: as many tours as their common speed allows, at the highest total.
 
-For K channels the speed s is rate / load of some link, so there are few candidates. First, whatever the time:
+For K channels the speed s is rate / load of some link, so there are few candidates. First, regardless of the time:
 
     depth first     channel after channel, by a search whose effort is counted in steps (depth_first.py)
 
 Then, until the bound is met or time is up:
 
-    one by one      channel after channel at the speeds of the links, each on what is left (circuits.py)
+    one by one      channel after channel at the speeds of the links, each in the remaining capacity (circuits.py)
     natural         any K circuits at the speeds of the links
     mixed           K tours of the fractional optimum (tours.py)
     every number    any K circuits at any speed, by bisection, since slower is always easier
 
-A channel is carried by one block of threads, which limits its speed, so fast channels are written several times.
+One thread block carries a channel, which limits its speed, so fast channels are written several times.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from syntony.synth.nccl.packing.tours import Tours
 
 MOST_CHANNELS = 32
 """NCCL's own search uses at most half of MAXCHANNELS (64)."""
-_NEAR = Fraction(9999, 10_000)  # of the bound is as good as the bound
+_NEAR = Fraction(9999, 10_000)  # of the bound counts as reaching it
 _HALF = Fraction(1, 2)
 _BETTER = Fraction(10_001, 10_000)
-_GAPS = (0.25, 0.05, 0.0)  # of the next channel to the cheapest
-_PATIENCE = (1.0, 10.0)  # seconds for one speed of one number of channels
+_GAPS = (0.25, 0.05, 0.0)  # allowed excess of the next channel's cost over the cheapest
+_PATIENCE = (1.0, 10.0)  # seconds for one speed and number of channels
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The best channels found, and what none can beat."""
+    """The best channels found, and an upper bound on their rate."""
 
     chosen: ChannelSet
     bound: ChannelBound
@@ -63,9 +63,9 @@ def pack(
     timeout: float = 60.0,
     seed: int = 0,
 ) -> Packing:
-    """The channels with the highest total rate, at most `most`, or a number that divides `exactly`, then repeated.
+    """The channels with the highest total rate: at most `most`, or a divisor of `exactly`, then repeated.
 
-    Never worse than any of the sets `beside`. Of equal rates the fewest channels.
+    Never worse than any of the sets `beside`. Among equal rates, the fewest channels.
     """
     bound = channel_bound(host, shape, exactly or most)
     goal, cap = Fraction(bound.rate), host.machine.channel_rate
@@ -85,7 +85,7 @@ def pack(
 
 @dataclass
 class _Search:
-    """The best set so far, and the ways to better it, from the quick to the thorough."""
+    """The best set so far, and the methods to improve it, from the quick to the thorough."""
 
     host: Host
     shape: Shape
@@ -101,7 +101,7 @@ class _Search:
         self.take((_in_order(self.host, self.shape),))
 
     def take(self, channels: tuple[Channel, ...]) -> None:
-        """Keeps these channels if they are better than the best, or as good and fewer."""
+        """Keeps these channels if they are better than the best, or as good with fewer."""
         if len(channels) not in self.copies:
             return
         found = ChannelSet(self.shape, channels, self._speed(channels))
@@ -110,7 +110,7 @@ class _Search:
             self.best = found
 
     def _speed(self, channels: tuple[Channel, ...]) -> Fraction:
-        """The speed of channels that may each be written several times."""
+        """The speed of these channels, each of which may be written several times."""
         copies = self.copies[len(channels)]
         return min(self.host.link_speed(self.shape, channels), self.host.machine.channel_rate * copies)
 
@@ -122,7 +122,7 @@ class _Search:
         return not self.done and self.best.total * _BETTER < total <= self.goal
 
     def _natural_speeds(self) -> list[Fraction]:
-        """Those of links and ports, halves and doubles: with them links are full without a rest."""
+        """The speeds of links and ports, their halves and doubles: these fill links without a remainder."""
         rates = {link.rate for link in self.host.machine.links if link.kind != "NET"}
         rates |= set(self.host.port_rates.values()) if self.host.across else set()
         return sorted(
@@ -130,7 +130,7 @@ class _Search:
         )
 
     def depth_first(self) -> None:
-        """At natural speeds and NCCL's, the highest totals first; not limited by time."""
+        """At natural speeds and NCCL's, the highest totals first; without a time limit."""
         speeds = {*self._natural_speeds(), *(speed for speed in nccl_speeds(self.host) if speed <= self.goal)}
 
         def most(speed: Fraction) -> int:
@@ -143,7 +143,7 @@ class _Search:
         DepthFirst(self.host, self.shape).sets(ordered, most, self.take)
 
     def one_by_one(self) -> None:
-        """Channel after channel at each natural speed; of what was found also smaller numbers."""
+        """Channel after channel at each natural speed; also smaller numbers of the channels found."""
         ordered = sorted(self._natural_speeds(), key=lambda speed: (-(self.goal // speed) * speed, -speed))
         for gap in _GAPS:
             for speed in ordered:
@@ -197,9 +197,9 @@ class _Search:
         return self.best, complete
 
     def _bisect(self, count: int, speeds: list[Fraction], patience: float) -> bool:
-        """Looks for the fastest of `speeds` (highest first); whether all questions were answered."""
+        """Looks for the fastest of `speeds` (highest first); returns whether all questions were answered."""
         answered = True
-        # The first question is the easiest: is there any better set at all?
+        # The first question is the easiest: is there any better set?
         low, high, middle = 0, len(speeds), len(speeds) - 1
         while low < high:
             found = self._ask(count, speeds[middle], patience)
@@ -216,7 +216,7 @@ class _Search:
         return answered
 
     def _ask(self, count: int, speed: Fraction, patience: float) -> bool | None:
-        """Whether there are so many channels of this speed; None if that was not found out."""
+        """Whether this many channels of this speed exist; None if that was not found out."""
         circuits = Circuits(self.host, self.shape, count)
         circuits.limit(speed)
         seconds = max(0.1, min(patience, self.deadline - time.monotonic()))

@@ -1,11 +1,11 @@
-"""Channels as the columns of a linear program: how much should each of all possible tours carry?
+"""Channels as the columns of a linear program: how much should each possible tour carry?
 
     maximize  sum of w(t)   so that on every link   sum of cost(t, link) * w(t) <= rate
 
 There are too many tours to list, so the program begins with few. Its dual prices the links; the cheapest tour at these
-prices (circuits.py) is added, until the cheapest costs 1: then no tour improves it (column generation: Gilmore and
-Gomory 1961). Speeds of channels must be equal, so the answer is not a set of channels yet: `choose` asks which of the
-tours, how often.
+prices (circuits.py) is added until the cheapest costs 1: then no tour improves it (column generation: Gilmore and
+Gomory 1961). Speeds of channels must be equal, so the solution is not a set of channels yet: `choose` asks which of the
+tours to take how often.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from syntony.synth.nccl.machine.paths import Costs
 from syntony.synth.nccl.packing.circuits import Circuits
 
 _SCALE = 1 << 20  # of prices; a channel costs about one
-_PATIENCE = 2.0  # seconds for one tour, or one choice
+_PATIENCE = 2.0  # seconds for one tour or one choice
 
 
 class Tours:
-    """Tours worth choosing from, and what they cost."""
+    """Tours worth choosing from, and their costs."""
 
     def __init__(self, host: Host, shape: Shape, seed: int) -> None:
         self._host, self._shape, self._seed = host, shape, seed
@@ -76,9 +76,9 @@ class Tours:
         return -float(found.fun), prices, ports
 
     def one_by_one(self, speed: Fraction, most: int, deadline: float, gap: float) -> tuple[Channel, ...]:
-        """Channels of this speed, each found beside the earlier ones, on the links that have the most left.
+        """Channels of this speed, each found beside the earlier ones, on the links with the most remaining capacity.
 
-        Each costs at most `gap` more than the cheapest there is: rough answers come much sooner.
+        Each costs at most `gap` more than the cheapest: approximate answers come much sooner.
         """
         links = self._host.machine.links
         chosen: list[Channel] = []
@@ -106,7 +106,7 @@ class Tours:
         return tuple(chosen)
 
     def choose(self, count: int, speed: Fraction) -> tuple[Channel, ...] | None:
-        """`count` of the tours, some perhaps several times, that all run at `speed`; None if there are none."""
+        """`count` of the tours, possibly repeated, that all run at `speed`; None if there are none."""
         from ortools.sat.python import cp_model
 
         if not self.tours:

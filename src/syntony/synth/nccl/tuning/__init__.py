@@ -1,1 +1,1 @@
-"""Which algorithm NCCL should choose: from measured times, compared with what its own cost model believes."""
+"""Which algorithm NCCL should choose: from measured times, compared with NCCL's own cost model."""

@@ -1,9 +1,9 @@
-"""NCCL's own cost model for rings and trees: what it believes that a collective takes, and so what it chooses.
+"""NCCL's own cost model for rings and trees: its estimate of a collective's time, and so its choice.
 
     time = latency + bytes / bandwidth, from the channels of the graph, the GPUs, and the number of hosts
 
-Figures and rules are those of src/graph/tuning.cc of NCCL 2.30. `calibrated` scales both parts by what was measured, so
-that ways which were not measured can be judged beside those that were.
+Figures and rules are those of src/graph/tuning.cc of NCCL 2.30. `calibrated` scales both parts to the measurements, so
+that unmeasured ways can be compared with measured ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syntony.synth.nccl.channels import Host
 from syntony.synth.nccl.machine.paths import PathKind
 from syntony.synth.nccl.tuning.tuner import Curve, Way
 
-_LEAST = 0.01  # a factor; without it, what was only measured at large sizes would say nothing of latencies
+_LEAST = 0.01  # a factor; without it, measurements only at large sizes would not determine latencies
 SIZES = tuple(1 << power for power in range(8, 33))
 WAYS = tuple(Way(algorithm, protocol) for algorithm in ("tree", "ring") for protocol in ("ll", "ll128", "simple"))
 _PROTOCOLS = ("ll", "ll128", "simple")
@@ -45,7 +45,7 @@ _TREE_PART = (  # of the bandwidth of a tree, by the logarithm of bytes / 64
 
 @dataclass(frozen=True)
 class Group:
-    """What the model asks about a group of GPUs: `rings` and `trees` are channels and GB/s of each."""
+    """The model's inputs about a group of GPUs: `rings` and `trees` are channels and GB/s of each."""
 
     nodes: int
     ranks: int
@@ -74,14 +74,14 @@ def group_of(host: Host, rings: tuple[int, float], trees: tuple[int, float], nod
 
 @dataclass(frozen=True)
 class Predicted:
-    """The model's times of one way, seconds; `latency` (s) and `per_byte` (s) are for all sizes but for the tree's
-    bandwidth, which depends on them."""
+    """The model's times of one way, seconds; `latency` (s) and `per_byte` (s) hold for all sizes, except that the
+    tree's bandwidth depends on the size."""
 
     way: Way
     latency: float
     per_byte: float
     plateau: tuple[float, float] = (1.0, 0.0)
-    """Factor on the latency from so many bytes on."""
+    """A factor on the latency, and the number of bytes from which on it applies."""
 
     sizes: Sequence[int] = SIZES
 
@@ -90,7 +90,7 @@ class Predicted:
         return sum(self.parts(size))
 
     def parts(self, size: float) -> tuple[float, float]:
-        """Seconds of latency, and of bytes."""
+        """Seconds of latency and of transfer."""
         factor, least = self.plateau
         part = 1.0
         place = int(size / 64).bit_length() - 1
@@ -153,8 +153,8 @@ def _generation(capability: int) -> int:
 
 
 def calibrated(model: Iterable[Predicted], measured: Sequence[Curve]) -> list[Curve | Predicted]:
-    """Measured ways as they are; others as the model says, scaled as the measured ways of the same protocol are beside
-    the model, or else as all measured ways are."""
+    """Measured ways as they are; the others from the model, scaled like the measured ways of the same protocol relative
+    to the model, or else like all measured ways."""
     known = {one.way: one for one in model}
     scales = {curve.way: _scale(curve, known[curve.way]) for curve in measured if curve.way in known}
     found: list[Curve | Predicted] = list(measured)
@@ -168,7 +168,7 @@ def calibrated(model: Iterable[Predicted], measured: Sequence[Curve]) -> list[Cu
 
 
 def _scale(curve: Curve, model: Predicted) -> tuple[float, float]:
-    """Factors on the model's two parts, of the least relative errors at the measured sizes."""
+    """Factors on the model's two parts that minimize relative errors at the measured sizes."""
     seconds = np.array(curve.seconds)
     parts = np.array([model.parts(size) for size in curve.sizes])
     (by_latency, by_byte), _ = nnls(parts / seconds[:, None], np.ones(len(seconds)))

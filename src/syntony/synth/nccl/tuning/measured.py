@@ -1,4 +1,4 @@
-"""Times that nccl-tests measured: its table of text, or its JSON, which `syntony bench` writes, too."""
+"""Times measured by nccl-tests: its text table, or its JSON, which `syntony bench` also writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MICRO = 1e-6
 def read_times(path: Path) -> list[tuple[int, float]]:
     """Bytes and seconds of each row, out of place. Raises UserError that names file and line.
 
-    Rows with wrong results are refused: their times say nothing.
+    Rows with wrong results are rejected, because their times mean nothing.
     """
     try:
         text = path.read_text(encoding="utf-8")

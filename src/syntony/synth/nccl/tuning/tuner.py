@@ -3,8 +3,8 @@
     collective,least bytes,most bytes,algorithm,protocol,channels,nodes,ranks,operations,registered
 
 Each algorithm and protocol was timed at some sizes (NCCL_ALGO and NCCL_PROTO set, nccl-tests run). NCCL's own model,
-latency + bytes / bandwidth, is fitted to these times; by how much it is off at the measured sizes is interpolated
-between them and kept beyond them. The least time decides at every size, so a line ends where two curves cross.
+latency + bytes / bandwidth, is fitted to these times; its error at the measured sizes is interpolated between them and
+extrapolated beyond. The least time decides at every size, so a line ends where two curves cross.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ COLLECTIVES = {
     "reduce_scatter": "reducescatter",
     "all_reduce": "allreduce",
 }
-"""Our names, and the table's. Of other collectives NCCL asks no tuner."""
+"""Our names, and the table's. NCCL does not consult a tuner for other collectives."""
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 RCCL_ALGORITHMS = ("tree", "ring")
 PROTOCOLS = ("ll", "ll128", "simple")
 MOST_BYTES = 1 << 40
-_STEPS_PER_DOUBLING = 8  # how finely crossings are looked for before bisection
+_STEPS_PER_DOUBLING = 8  # resolution of the search for crossings before bisection
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Curve:
         self.way = way
         self.sizes = sorted(best)
         self.seconds = [best[size] for size in self.sizes]
-        # Relative errors count, so that small sizes decide the latency.
+        # Minimizes relative errors, so that small sizes determine the latency.
         sizes, seconds_ = np.array(self.sizes, float), np.array(self.seconds)
         (self.latency, self.per_byte), _ = nnls(np.stack([1 / seconds_, sizes / seconds_], axis=1), np.ones(len(sizes)))
 
@@ -117,7 +117,7 @@ class Choice:
 
 
 def choices(curves: Sequence[Timed]) -> list[Choice]:
-    """The fastest way at every size, up to MOST_BYTES. Of two as fast the one named first."""
+    """The fastest way at every size, up to MOST_BYTES. Ties go to the one named first."""
     points = _grid(curves)
     chosen = [_best(curves, point) for point in points]
     found: list[Choice] = []
@@ -137,7 +137,7 @@ def _best(curves: Sequence[Timed], size: float) -> Timed:
 
 
 def _grid(curves: Sequence[Timed]) -> list[float]:
-    """Sizes at which to look, all measured ones among them."""
+    """Sizes to examine, including all measured ones."""
     measured = {float(size) for curve in curves for size in curve.sizes}
     low, high = min(measured), max(measured)
     steps = max(1, round(log(high / low, 2) * _STEPS_PER_DOUBLING))
@@ -158,7 +158,7 @@ def _crossing(curves: Sequence[Timed], low: float, high: float) -> int:
 
 
 def table_text(collective: str, found: Sequence[Choice], *, nodes: int = -1, ranks: int = -1, remark: str = "") -> str:
-    """The table; what `nodes` and `ranks` are -1 for fits any number of them."""
+    """The table; -1 for `nodes` or `ranks` matches any number of them."""
     lines = ["# collective,least bytes,most bytes,algorithm,protocol,channels,nodes,ranks,operations,registered"]
     lines += [f"# {remark}"] if remark else []
     lines += [

@@ -1,1 +1,1 @@
-"""Who sends what to whom in a job, one pattern a file."""
+"""Communication patterns of jobs, one per file."""

@@ -1,10 +1,10 @@
 """Direct exchange: every member sends to every other one without a relay.
 
     direct     all n-1 messages of a member at once
-    rotated    step s: member i sends to member i+s, and goes on when what it gets in that step is there
+    rotated    step s: member i sends to member i+s, and continues when it has received that step's message
 
 The rotation is the pairwise exchange of Thakur, Rabenseifner and Gropp (IJHPCA 2005), section 4.2: at any time a member
-sends one message and receives one, so that on a crossbar nobody waits for anybody.
+sends one message and receives one, so that there is no contention on a crossbar.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def rotated(members: int, size: float) -> Messages:
 
 
 def in_two_shots(members: int, size: float) -> Messages:
-    """all_reduce: direct reduce_scatter, then direct all_gather of what has been summed."""
+    """all_reduce: direct reduce_scatter, then direct all_gather of the sums."""
     first = _all(members, size / members, rotated=False)
     count, member = len(first), np.arange(members)
-    # Between the two a message of every member to itself, which waits for all that it sums.
+    # Between the two, a message of every member to itself waits for everything that it sums.
     second = np.arange(count) + count + members
     return Messages.make(
         members,
@@ -43,7 +43,7 @@ def _all(members: int, share: float, rotated: bool) -> Messages:
     step, src = np.divmod(np.arange(members * (members - 1)), members)
     dst = (src + step + 1) % members
     later = np.arange(members, len(src)) if rotated else np.arange(0)
-    # In step s member i hears from member i-s; rows are step * n + source.
+    # In step s member i receives from member i-s; rows are step * n + source.
     heard = (later // members - 1) * members + (src[later] - step[later]) % members
     follows = np.where(step > 0, np.arange(len(src)) - members, -1) if rotated else np.full(len(src), -1)
     return Messages.make(members, src, dst, share, (later, heard), follows=follows)

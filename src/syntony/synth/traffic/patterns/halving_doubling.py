@@ -4,8 +4,8 @@
     share of the size            1/2     1/4   1/8   1/8     1/4     1/2
 
 Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (IJHPCA 2005), sections
-4.1 (doubling), 4.3 (halving) and 4.4 (Rabenseifner's all_reduce). For all_reduce on other counts than powers of two,
-the last members first fold into the first ones, and are told the result at the end, as there.
+4.1 (doubling), 4.3 (halving) and 4.4 (Rabenseifner's all_reduce). For all_reduce with a number of members that is not a
+power of two, the last members first fold into the first ones and get the result at the end, as there.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def _halving(paired: int, size: float) -> list[tuple[int, float]]:
 
 
 def _exchanges(members: int, paired: int, rounds: list[tuple[int, float]]) -> Messages:
-    """In each round every one of the first `paired` members sends so many bytes to the partner at that distance."""
+    """In each round, the first `paired` members each send this many bytes to the partner at that distance."""
     member = np.arange(paired)
     src = np.tile(member, len(rounds))
     dst = np.concatenate([member ^ distance for distance, _ in rounds] or [member[:0]])
     size = np.repeat([share for _, share in rounds], paired)
     row = np.arange(len(src))
     later = row[paired:]
-    # What came to a member in the round before was sent by its partner there. What came before that, it knows by the
-    # time when it has sent in the round before.
+    # A member's partner of the previous round sent it that round's data. It already has older data by the time that it
+    # has sent in the previous round.
     partner = dst[later - paired]
     heard = (later // paired - 1) * paired + partner
     follows = np.where(row >= paired, row - paired, -1)

@@ -1,12 +1,12 @@
 """Parameter servers: workers push their gradients, servers sum them and send the result back.
 
-    worker 0 ──┐ push        ┌──▶ worker 0      push is incast: all workers into one server;
-    worker 1 ──┼──▶ server ──┼──▶ worker 1      pull is outcast.
+    worker 0 ──┐ push        ┌──▶ worker 0      push is an incast: all workers into one server;
+    worker 1 ──┼──▶ server ──┼──▶ worker 1      pull is an outcast.
     worker 2 ──┘             └──▶ worker 2
 
-Each server keeps a share of the parameters; the size is cut into pieces, and a server sends a piece back when every
-worker's push of it is there, so that pushes and pulls overlap. (Li et al., OSDI'14; Jiang et al., "BytePS", OSDI'20,
-section 4.1, from which the shares of servers that share a machine with a worker, and of those that do not.)
+Each server holds a share of the parameters; the size is cut into pieces, and a server sends a piece back when every
+worker's push of it has arrived, so pushes and pulls overlap. (Li et al., OSDI'14; Jiang et al., "BytePS", OSDI'20,
+section 4.1, gives the shares of servers with and without a worker on the same machine.)
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def dedicated(members: int, size: float, servers: int) -> Messages:
 
 
 def colocated(members: int, size: float) -> Messages:
-    """Every member works, and serves an equal share beside; its own share needs no network."""
+    """Every member works, and also serves an equal share; its own share needs no network."""
     return _pushed_and_pulled(members, np.full(members, 1 / members), size)
 
 
 def byteps(members: int, size: float, servers: int) -> Messages:
-    """The last `servers` members only serve, all others work and serve: shares that keep all links equally busy.
+    """The last `servers` members only serve, the others work and serve: shares that keep all links equally busy.
 
-    With n workers and k servers, a server that works too keeps (n-k)/(n^2+kn-2k) of the size, one that does not
+    With n workers and k servers, a server that also works holds (n-k)/(n^2+kn-2k) of the size, the others
     2(n-1)/(n^2+kn-2k).
     """
     n, k = members - servers, servers
@@ -51,7 +51,7 @@ def _pushed_and_pulled(workers: int, share: np.ndarray[tuple[int], np.dtype[np.f
     amount = size * share[serving[server]] / PIECES
     here = serving[server] == worker  # a worker's own share: nothing to send
     amount = np.where(here, 0.0, amount)
-    # Between pushes and pulls, a message of the server to itself, which waits for all pushes of its piece.
+    # Between pushes and pulls, a message of the server to itself waits for all pushes of its piece.
     sums = count + np.arange(count // workers)
     sum_of = sums[np.arange(count) // workers]
     at = serving[server][::workers]

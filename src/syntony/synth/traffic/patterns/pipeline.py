@@ -1,4 +1,4 @@
-"""Pipelines: stages that hand micro-batches on, activations forwards and gradients backwards.
+"""Pipelines: stages that pass on micro-batches, activations forwards and gradients backwards.
 
     stage 0   f0 f1 f2          ..  b0 b1 b2
     stage 1      f0 f1 f2  b0 b1 b2              each arrow from row to row is one message of `size` bytes

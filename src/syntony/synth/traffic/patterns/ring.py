@@ -1,6 +1,6 @@
 """Rings: every member sends to the next one, in every step.
 
-    step 0    0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 0     all at once; what arrives in step s goes on in step s+1
+    step 0    0 ─▶ 1 ─▶ 2 ─▶ 3 ─▶ 0     all at once; data that arrives in step s is forwarded in step s+1
 
 Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (JPDC 2009), section 3; NCCL's ring.
 """

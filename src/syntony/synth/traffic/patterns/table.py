@@ -1,8 +1,8 @@
-"""The patterns, in one table: classical algorithms of every collective as messages, without chunks or proofs.
+"""The table of patterns: classical algorithms of every collective as messages, without chunks or proofs.
 
-A pattern is named `COLLECTIVE:ALGORITHM`, or `pipeline:8` and `parameter-server:4` with a number of their own. `size`
-means what it means for the collective (model/collective.py); for a parameter server the bytes of one worker's
-gradients, for a pipeline the bytes of one micro-batch. To add one: a function beside, and its row here.
+A pattern is named `COLLECTIVE:ALGORITHM`, or `pipeline:8` and `parameter-server:4` with a number. `size` is the size of
+the collective (model/collective.py); for a parameter server, the bytes of one worker's gradients; for a pipeline, the
+bytes of one micro-batch. To add one: a function in a file here, and its row in the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pattern:
     summary: str
     number: str = ""
     per_pair: int = 0
-    """About how many messages a member and another have between them (or a member and each of the number); 0: few."""
+    """Approximate number of messages per pair of members (or of a member and each of the number); 0: few."""
 
 
 _ROWS = (
@@ -74,7 +74,7 @@ PATTERNS: dict[str, Pattern] = {pattern.name: pattern for pattern in _ROWS}
 
 
 def pattern_messages(name: str, members: int, size: float) -> Messages:
-    """The messages of the pattern called `name` among `members` members. Raises UserError for a name that is none."""
+    """The messages of the pattern called `name` among `members` members. Raises UserError for an unknown name."""
     pattern, number = _parsed(name)
     if members < 2:
         raise UserError(f"pattern {name}: {members} member; a pattern is between at least 2")
@@ -104,5 +104,5 @@ def _parsed(name: str) -> tuple[Pattern, int | None]:
 
 
 def written(pattern: Pattern) -> str:
-    """How a pattern is named: `pipeline:MICROBATCHES`."""
+    """The full name of a pattern: `pipeline:MICROBATCHES`."""
     return f"{pattern.name}:{pattern.number.upper()}" if pattern.number else pattern.name

@@ -1,4 +1,4 @@
-"""Binomial trees: in round k, every member that has it tells the one 2^k further.
+"""Binomial trees: in round k, every member that has the data sends it to the one 2^k further.
 
     round 0   0 ─▶ 1
     round 1   0 ─▶ 2   1 ─▶ 3                       sums go the other way: leaves first
@@ -25,7 +25,7 @@ def reduce(members: int, size: float) -> Messages:
     """The whole size on every edge, towards the root."""
     parent, child, _ = _edges(members)
     lower, upper = _below(parent)
-    # Rows from the leaves on: edge e is row n-2-e.
+    # Rows begin at the leaves: edge e is row n-2-e.
     return Messages.make(members, child[::-1], parent[::-1], size, (members - 2 - upper, members - 2 - lower))
 
 
@@ -45,13 +45,13 @@ def star_out(members: int, size: float) -> Messages:
 
 
 def _edges(members: int) -> tuple[Column, Column, Column]:
-    """Parents and children in the order of rounds, and which edge its parent serves before."""
+    """Parents and children in the order of rounds, and the edge that each parent serves before."""
     child = np.arange(1, members)
     parent = np.asarray([number - (1 << (number.bit_length() - 1)) for number in range(1, members)], np.int64)
     return parent, child, in_order(parent)
 
 
 def _below(parent: Column) -> tuple[Column, Column]:
-    """Pairs of edges: the lower one, and the one by which its parent is reached. Edge c-1 leads to member c."""
+    """Pairs of edges: the lower one, and the one that reaches its parent. Edge c-1 leads to member c."""
     lower = np.flatnonzero(parent > 0)
     return lower, parent[lower] - 1
