@@ -3,7 +3,7 @@
 // A Program has one agent per rank. An agent has three spaces of slots, and lanes of instructions over them:
 //
 //      input  [chunk chunk ..]     lane 0:  send  recv_reduce  send ..     each lane runs in order,
-//      output [chunk chunk ..]     lane 1:  recv  copy ..                  lanes run beside each other,
+//      output [chunk chunk ..]     lane 1:  recv  copy ..                  lanes run concurrently,
 //      scratch[chunk chunk ..]     ..                                      `dependencies` order them where data does
 //
 // Sizes are symbolic. A *block* is a piece of the user's buffers that has one size (see `Collective`); a *chunk* is a

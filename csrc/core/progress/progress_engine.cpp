@@ -220,7 +220,7 @@ void ProgressEngine::add(Steppable& steppable, std::span<const int> data, std::s
   groups_.push_back(&steppable);
   for (const int fd : data) watch(owner_poll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
   for (const int fd : control) {
-    // Edge-triggered: a dead peer's pidfd stays readable for ever.
+    // Edge-triggered: a dead peer's pidfd stays readable forever.
     watch(owner_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
     watch(idle_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
     control_.push_back(fd);

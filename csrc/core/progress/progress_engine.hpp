@@ -4,7 +4,7 @@
 // engine's own thread, or a caller that waits for its operation and so drives everything itself (no hand-over on the
 // latency path):
 //
-//      idle ---- async submit ----> nobody, for a grace (grace.hpp); then, or at once where nobody will wait:
+//      idle ---- async submit ----> nobody, for a grace (grace.hpp); then, or immediately if nobody will wait:
 //                                   progress engine's thread: pass, pass, .., sleep in epoll, pass ..
 //                                        | a caller wants to wait: the thread hands the role over
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back

@@ -14,7 +14,6 @@
 //
 // On a device, both threads have streams of their own. An op passed to ready() starts after the caller's current stream
 // (an event); whoever waits for an op, or is told of its end, makes its stream wait for it, not the host.
-// (an event), and who waits for an op, or hears of its end, has his stream wait for it, not himself.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -21,9 +21,8 @@
 //   const GroupIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
 //   TcpMeeting meeting(std::move(listener), options, identity, published, others, std::chrono::seconds(30));
 //   std::vector<TcpPeer> peers = meeting.connect_control(neighbours);
-//   TcpTransport transport(shape, identity, peers, &meeting, remote_ranks);  // calls for data sockets when it has
-//   something to send TcpControl control(identity, peers, &meeting, remote_ranks);  // takes the control sockets; both
-//   serve who dials us
+//   TcpTransport transport(shape, identity, peers, &meeting, remote_ranks);  // requests data sockets when needed
+//   TcpControl control(identity, peers, &meeting, remote_ranks);             // takes the control sockets
 //
 //   Sender& sender = transport.sender(peer, channel, window);
 //   if (std::byte* room = sender.reserve(bytes)) {

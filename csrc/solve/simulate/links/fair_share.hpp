@@ -11,7 +11,6 @@
 // rate of a removed flow, or what a new flow gets if all flows on its links rise together. Below L the filling is the
 // same as before, so flows slower than L keep their rates; of the others only those connected to the changed links by a
 // chain of such flows and links can change.
-// to the changed links can notice.
 #pragma once
 
 #include <cstddef>
