@@ -193,7 +193,7 @@ void Event::precede(cudaStream_t stream) const {
 }
 bool Event::done() const {
   if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
-  static_cast<void>(cudaGetLastError());  // an answer, over which nobody else shall stumble
+  static_cast<void>(cudaGetLastError());  // clears the error, which is only an answer here
   return false;
 }
 void Event::synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }

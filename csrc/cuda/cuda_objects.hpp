@@ -1,4 +1,4 @@
-// CUDA's objects as values that clean up after themselves, and its errors as sentences.
+// RAII wrappers of CUDA objects, and CUDA errors as readable messages.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,10 +18,10 @@ namespace syntony::cuda {
 /// Throws std::runtime_error that says what failed, and why.
 void check(cudaError_t status, std::string_view doing);
 
-/// GPUs that this process can use; 0 too when there is no driver.
+/// GPUs that this process can use; also 0 if there is no driver.
 [[nodiscard]] int device_count();
 
-/// What a report must say about a GPU.
+/// The properties of a GPU that reports need.
 struct DeviceFacts {
   std::string name;
   std::string pci;              // domain:bus:device
@@ -33,10 +33,10 @@ struct DeviceFacts {
 };
 [[nodiscard]] DeviceFacts describe(int device);
 
-/// Makes a device current for the calling thread, for libraries that ask for the current one.
+/// Makes a device current for the calling thread, for libraries that use the current one.
 void use(int device);
 
-/// Makes a device current for as long as it lives.
+/// Makes a device current for its lifetime.
 class OnDevice {
  public:
   explicit OnDevice(int device);
@@ -48,7 +48,7 @@ class OnDevice {
   int before_ = 0;
 };
 
-/// Zeroed memory of a GPU, from cudaMalloc: peers of other processes can open it.
+/// Zeroed GPU memory from cudaMalloc, which other processes can open.
 class DeviceMemory {
  public:
   DeviceMemory(int device, std::size_t bytes);
@@ -58,10 +58,10 @@ class DeviceMemory {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return bytes_; }
-  /// Both wait until the bytes are there.
+  /// Both wait until the copy is complete.
   void write(std::span<const std::byte> bytes, std::size_t offset = 0);
   void read(std::span<std::byte> bytes, std::size_t offset = 0) const;
-  /// CUDA's own copy of all bytes of `other`, which has as many, in the stream.
+  /// CUDA's own copy of all bytes of `other`, which has the same size, in the stream.
   void copy_from(const DeviceMemory& other, cudaStream_t stream);
 
  private:
@@ -70,7 +70,7 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
 };
 
-/// Pinned memory of the host: kernels read and write it while they run, copies from and to it wait for nobody.
+/// Pinned host memory: kernels access it while they run, and copies from and to it are asynchronous.
 class MappedMemory {
  public:
   explicit MappedMemory(std::size_t bytes);
@@ -83,16 +83,16 @@ class MappedMemory {
   void* data_ = nullptr;
 };
 
-/// What the host and the kernels of a rank tell each other while these run: that they shall stop, and why they did. Any
-/// thread may use it.
+/// Words through which the host and the running kernels of a rank communicate: the request to stop, and why they
+/// stopped. Usable from any thread.
 class HostWords {
  public:
   HostWords();
-  /// Lanes stop where they are.
+  /// Makes lanes stop where they are.
   void abort();
-  /// Nothing while all is well.
+  /// Empty if nothing is wrong.
   [[nodiscard]] std::optional<Trouble> trouble() const;
-  /// For a launch:
+  /// For launches:
   [[nodiscard]] std::uint32_t* abort_word() const { return &words().abort; }
   [[nodiscard]] Trouble* trouble_words() const { return &words().trouble; }
 
@@ -106,13 +106,13 @@ class HostWords {
   MappedMemory memory_;
 };
 
-/// What another process needs to reach this device memory: an IPC handle of its allocation and where it begins there.
+/// What another process needs to access this device memory: an IPC handle of its allocation, and the offset in it.
 [[nodiscard]] std::string export_memory(const std::byte* memory);
 
 /// Another process's device memory. Keep it for as long as its address is in use.
 class ImportedMemory {
  public:
-  /// `exported` is another process's export_memory. Throws std::invalid_argument when it cannot be one.
+  /// `exported` is another process's export_memory. Throws std::invalid_argument if it is invalid.
   ImportedMemory(int device, std::string_view exported);
   ~ImportedMemory();
   ImportedMemory(const ImportedMemory&) = delete;
@@ -125,15 +125,15 @@ class ImportedMemory {
   std::byte* data_ = nullptr;
 };
 
-/// Copies between memories of GPU and host, in the stream.
+/// Copies between GPU and host memory, in the stream.
 void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
-/// Whether the stream is recorded into a graph instead of being run; `device` is the current one.
+/// True if the stream is being captured into a graph instead of run; `device` is the current one.
 [[nodiscard]] bool is_capturing(cudaStream_t stream);
 
-/// A captured stream, ready to be launched again and again.
+/// A captured stream, which can be launched repeatedly.
 class Graph {
  public:
-  explicit Graph(cudaGraph_t captured);  // takes it
+  explicit Graph(cudaGraph_t captured);  // takes ownership
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
@@ -152,7 +152,7 @@ class Stream {
 
   [[nodiscard]] cudaStream_t handle() const { return stream_; }
   void synchronize() const;
-  /// Work of this stream from here on waits for what `other` holds now; a capture spreads to this stream.
+  /// Work in this stream from here on waits for what `other` holds now; a capture spreads to this stream.
   void wait_for(const Stream& other);
   void begin_capture();
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
@@ -170,12 +170,12 @@ class Event {
   Event& operator=(const Event&) = delete;
   [[nodiscard]] cudaEvent_t handle() const { return event_; }
   void record(cudaStream_t stream);
-  /// What the stream gets from here on comes after what was recorded last, if anything was.
+  /// What is put into the stream from here on runs after what was recorded last, if anything was.
   void precede(cudaStream_t stream) const;
-  /// Whether all that was recorded is over, or has failed, of which who waits for it hears.
+  /// True if everything recorded has completed or failed; waiting for it reports a failure.
   [[nodiscard]] bool done() const;
   void synchronize() const;
-  /// Seconds from `earlier` to this one, both of which have happened.
+  /// Seconds from `earlier` to this event, both of which have occurred.
   [[nodiscard]] double seconds_since(const Event& earlier) const;
 
  private:

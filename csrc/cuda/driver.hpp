@@ -1,4 +1,4 @@
-// The CUDA driver's own functions, fetched at run time: nothing links to the driver, which most machines lack.
+// Functions of the CUDA driver, loaded at run time: nothing links to the driver, which most machines lack.
 #pragma once
 
 #include <cuda.h>
@@ -7,7 +7,7 @@
 
 namespace syntony::cuda {
 
-/// Throws std::runtime_error, naming the function, where the driver does not have it.
+/// Throws std::runtime_error, naming the function, if the driver does not have it.
 [[nodiscard]] void* find_driver_function(const char* name);
 
 template <class Function>
@@ -18,7 +18,7 @@ template <class Function>
 /// Throws std::runtime_error that says what failed, and why.
 void check(CUresult status, std::string_view doing);
 
-/// Whether the GPU can join multicast objects (multicast.hpp).
+/// True if the GPU can join multicast objects (multicast.hpp).
 [[nodiscard]] bool supports_multicast(int device);
 
 }  // namespace syntony::cuda

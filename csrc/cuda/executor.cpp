@@ -60,7 +60,7 @@ Executor::Executor(int device, std::uint32_t rank, const ArenaShape& shape, std:
       last_(device) {}
 
 Executor::~Executor() {
-  // What still runs uses the arena and the words.
+  // Launches still running use the arena and the words.
   if (last_stream_) static_cast<void>(cudaEventSynchronize(last_.handle()));
 }
 
@@ -90,7 +90,7 @@ void Executor::connect(std::span<std::byte* const> arenas) {
     if (found.device == device_) continue;
     const cudaError_t status = cudaDeviceEnablePeerAccess(found.device, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled) {
-      static_cast<void>(cudaGetLastError());  // it is what we want; nobody else shall stumble over it
+      static_cast<void>(cudaGetLastError());  // clears the error: this is the desired state
     } else {
       check(status, "reaching the GPU of rank " + std::to_string(peer));
     }

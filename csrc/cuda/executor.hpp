@@ -5,22 +5,23 @@
 //     LaunchPlan plan(a, program, dtype, op, elements, options);   tables on the GPU; made once, launched often
 //     a.launch(plan, pointers, stream);                            one kernel, nothing else
 //
-// Addresses. Ranks of one process (virtual ranks, or one process with several GPUs) hand each other their pointers;
+// Addresses. Ranks of one process (virtual ranks, or one process with several GPUs) pass each other their pointers;
 // ranks of different processes exchange export_memory (cuda_objects.hpp) through whatever store they have. The pointers
-// of a launch are those of plan.form().bases, in that order: own buffers, and peers' where the Program is one-sided.
+// of a launch are those of plan.form().bases, in that order: own buffers, and peers' buffers if the Program is
+// one-sided.
 //
-// Order. The ranks of a group launch the same plans in the same order. Launches of one Executor follow each other, also
-// across streams: where the stream changes, an event orders them; within captured graphs the capture must.
+// Order. The ranks of a group launch the same plans in the same order. Launches of one Executor run one after another,
+// also across streams: when the stream changes, an event orders them; within captured graphs, the capture must.
 //
-// All at once. Lanes wait for lanes of other ranks, so every rank's blocks must be on their GPUs at the same time:
-// ranks_on_device (virtual ranks share a GPU) divides what there is. Virtual ranks need a stream each, and a queue of
-// the GPU for each stream: CUDA_DEVICE_MAX_CONNECTIONS (8 unless said) must not be less than they are. Ranks in
-// different processes on one GPU take turns, time slice by time slice, unless MPS runs: right, and slow.
+// Co-residency. Lanes wait for lanes of other ranks, so every rank's blocks must be on their GPUs at the same time:
+// ranks_on_device (virtual ranks share a GPU) divides the available blocks. Virtual ranks need a stream each, and a
+// hardware queue for each stream: CUDA_DEVICE_MAX_CONNECTIONS (default 8) must not be less than their number. Ranks in
+// different processes on one GPU are time-sliced unless MPS runs: correct, but slow.
 //
-// Nothing hangs. A launch ends in trouble when it waits for a peer for longer than the timeout, or when the host says
-// abort(). The rank then runs nothing more; trouble() says who was waited for. The group must be made anew.
+// No hangs. A launch fails if it waits for a peer for longer than the timeout, or if the host calls abort(). The rank
+// then runs nothing more; trouble() says which peer it waited for. The group must be recreated.
 //
-// One thread at a time may use an Executor; abort() and trouble() may be called by any.
+// Only one thread at a time may use an Executor, except that any thread may call abort() and trouble().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -41,7 +42,7 @@ class LaunchPlan;
 
 class Executor {
  public:
-  /// Throws std::invalid_argument for a shape that cannot be, std::runtime_error where CUDA fails.
+  /// Throws std::invalid_argument for an invalid shape, std::runtime_error if CUDA fails.
   Executor(int device, std::uint32_t rank, const ArenaShape& shape, std::uint32_t ranks_on_device = 1);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -51,24 +52,24 @@ class Executor {
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] const ArenaShape& shape() const { return shape_; }
   [[nodiscard]] std::byte* arena() const { return arena_.data(); }
-  /// Thread blocks of this rank that can be on the GPU beside those of the other ranks there.
+  /// Thread blocks of this rank that fit on the GPU together with those of the other ranks there.
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
-  /// The same, with shared memory for bulk copies. Throws std::invalid_argument where the GPU has none: before sm_90.
+  /// The same, with shared memory for bulk copies. Throws std::invalid_argument if the GPU has none: before sm_90.
   [[nodiscard]] std::uint32_t bulk_blocks() const;
 
-  /// By rank; this rank's own must be arena(). GPUs of one process are given access to each other.
+  /// By rank; this rank's own must be arena(). Enables peer access between GPUs of one process.
   void connect(std::span<std::byte* const> arenas);
-  /// Of every launch from here on; zero: none. A captured launch keeps the one it was captured with.
+  /// Applies to every launch from here on; zero: none. A captured launch keeps the timeout at its capture.
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
 
-  /// `pointers` as plan.form().bases; a null one for this rank's own scratch means the plan's. Throws
-  /// std::invalid_argument for a pointer that is missing or not at an element's boundary.
+  /// `pointers` as in plan.form().bases; null for this rank's own scratch means the plan's. Throws
+  /// std::invalid_argument for a pointer that is missing or not aligned to an element.
   void launch(const LaunchPlan& plan, std::span<std::byte* const> pointers, cudaStream_t stream);
 
-  /// Until all launches have ended; those of graphs are not known here.
+  /// Waits until all launches have ended, except those in graphs, which are not known here.
   void wait() const;
   void abort() { words_.abort(); }
-  /// Nothing while all is well.
+  /// Empty if nothing is wrong.
   [[nodiscard]] std::optional<Trouble> trouble() const { return words_.trouble(); }
 
  private:
@@ -78,7 +79,7 @@ class Executor {
   std::uint32_t ranks_on_device_;
   std::uint32_t blocks_ = 0;
   DeviceMemory arena_;
-  DeviceMemory arenas_;  // the pointers to all, for the kernel
+  DeviceMemory arenas_;  // pointers to all arenas, for the kernel
   HostWords words_;
   Event last_;  // the end of the last launch,
   std::optional<cudaStream_t> last_stream_;
@@ -87,15 +88,15 @@ class Executor {
   bool connected_ = false;
 };
 
-/// A lowered Program on a GPU, with the scratch that it needs. Must outlive its launches, and graphs that hold them.
+/// A lowered Program on a GPU, with its scratch. Must outlive its launches and the graphs that contain them.
 class LaunchPlan {
  public:
-  /// options.blocks is at most what the executor has (0: all of that). Throws as lower() does.
+  /// options.blocks is at most what the executor has (0: all of it). Throws like lower().
   LaunchPlan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
              std::span<const std::size_t> elements, LoweringOptions options);
 
   [[nodiscard]] const KernelForm& form() const { return form_; }
-  [[nodiscard]] const KernelTables& tables() const { return tables_; }  // pointers of the GPU
+  [[nodiscard]] const KernelTables& tables() const { return tables_; }  // device pointers
   [[nodiscard]] std::byte* scratch() const { return scratch_.data(); }
 
  private:

@@ -105,7 +105,7 @@ class Lowering {
     return handshakes_ ? shape_.channels - std::min(shape_.channels, 2U) : shape_.channels;
   }
 
-  /// Any message at all, or any with bytes in it.
+  /// True if any message is sent; `with_data`: any non-empty one.
   [[nodiscard]] bool sends_messages(bool with_data) const {
     return std::ranges::any_of(program_.instructions, [&](const Instruction& instruction) {
       return with_data ? sends_data(instruction.opcode) : sends(instruction.opcode);
@@ -122,7 +122,7 @@ class Lowering {
              ", and " + std::to_string(free_channels()) + " are free");
     }
     if (options_.instances != 0) return options_.instances;
-    // All ranks must find the same number: from the agent with most lanes, and from sizes that all of them know.
+    // All ranks must compute the same number, so use the agent with the most lanes and sizes known to all.
     if (program_.collective == Collective::all_to_all && channels != 0) return 1;
     std::size_t lanes = 1, heaviest = 0;
     for (std::uint32_t rank = 0; rank < program_.ranks; ++rank) {
@@ -147,7 +147,7 @@ class Lowering {
     return {whole.first + cut(instance), cut(instance + 1) - cut(instance)};
   }
 
-  /// Elements of a slice of the chunk: as many as fit a message, in proportion to its weight.
+  /// Elements per slice of the chunk: as many as fit a message, in proportion to its weight.
   [[nodiscard]] std::size_t slice(std::uint32_t chunk) const {
     if (longest_ == kUnsliced) return kUnsliced;
     return std::min(longest_, (prepared_.slice(chunk, longest_) + kGrain - 1) / kGrain * kGrain);
@@ -165,7 +165,7 @@ class Lowering {
                std::to_string(payload_bytes(shape_, options_.protocol)) + " bytes");
       }
     }
-    // Over all chunks, not only this rank's: signals carry no size, so ranks must count slices alike.
+    // Over all chunks, not only this rank's: signals carry no size, so ranks must count slices equally.
     for (std::uint32_t chunk = 0; chunk < program_.chunks.size(); ++chunk) {
       for (std::uint32_t instance = 0; instance < form_.instances; ++instance) {
         const std::size_t count = share(chunk, instance).count;
@@ -189,7 +189,7 @@ class Lowering {
     return found->second;
   }
 
-  /// The table index of a rank's slot; the first time, all slots of that space come into the table.
+  /// The table index of a rank's slot; on first use, all slots of that space are added to the table.
   std::uint32_t slot(std::uint32_t rank, Slot slot, std::uint32_t instance) {
     const auto [found, is_new] =
         first_slot_.try_emplace({rank, slot.space, instance}, static_cast<std::uint32_t>(form_.slots.size()));
@@ -280,7 +280,6 @@ class Lowering {
   }
 
   // ---- handshake: [signal begun ..] [wait begun ..] [signal finished ..] [wait finished ..], a lane after all others
-  // --
 
   [[nodiscard]] std::uint32_t handshake_lane() const {
     return static_cast<std::uint32_t>(movements_.lanes.size()) * form_.instances;
@@ -320,7 +319,7 @@ class Lowering {
     for (const std::uint32_t peer : touching_) add(peer, finished, false, true);
   }
 
-  /// On the last movement of every lane that touches the peer's memory.
+  /// For the last movement of every lane that touches the peer's memory.
   void depend_on_touches(std::uint32_t peer) {
     for (std::uint32_t lane = 0; lane < movements_.lanes.size(); ++lane) {
       const std::vector<Movement>& movements = movements_.lanes[lane];
@@ -360,7 +359,7 @@ class Lowering {
   const ArenaShape& shape_;
   const LoweringOptions& options_;
   RankMovements movements_;
-  std::vector<std::uint32_t> touched_, touching_;  // peers whose memory this rank touches; who touch its memory
+  std::vector<std::uint32_t> touched_, touching_;  // peers whose memory this rank touches; peers that touch its memory
   bool handshakes_ = false;
   std::size_t longest_ = kUnsliced;  // elements of a slice of the heaviest chunk
   std::vector<std::size_t> scratch_;

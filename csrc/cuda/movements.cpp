@@ -40,7 +40,7 @@ Movement movement_of(const Program& program, const Instruction& instruction) {
   return movement;
 }
 
-/// How often each scratch slot of `rank` is an end of anything, at any rank.
+/// How often each scratch slot of `rank` is a source or destination, on any rank.
 std::vector<std::uint32_t> uses_of_scratch(const Program& program, std::uint32_t rank) {
   std::vector<std::uint32_t> uses(program.agent(rank).scratch.size(), 0);
   for (const Instruction& instruction : program.instructions) {
@@ -56,14 +56,14 @@ std::vector<std::uint32_t> uses_of_scratch(const Program& program, std::uint32_t
   return uses;
 }
 
-/// Joins what can be joined in one lane.
+/// Joins movements within one lane.
 class Joiner {
  public:
   Joiner(const Program& program, std::uint32_t rank, std::uint32_t lane, const std::vector<std::uint32_t>& uses,
          const std::set<std::pair<std::uint32_t, std::uint32_t>>& waited_for)
       : program_(program), rank_(rank), lane_(lane), uses_(uses), waited_for_(waited_for) {}
 
-  /// The lane's movements; `where[i]` says which of them instruction i is in.
+  /// The lane's movements; `where[i]` is the index of the one that instruction i is part of.
   std::vector<Movement> run(std::vector<std::uint32_t>& where) {
     const std::span<const Instruction> instructions = program_.agent(rank_).lanes[lane_];
     where.resize(instructions.size());
@@ -99,8 +99,8 @@ class Joiner {
     return !waits && same && before.count == write.count && before.skew == write.skew && before.send_peer == kNoPeer;
   }
 
-  /// Reads that stand right before `reduce` and fill its sources become its sources. How many instructions they were:
-  /// all from the first of them on.
+  /// Reads directly before `reduce` that fill its sources become its sources. Returns the number of instructions
+  /// removed, counted from the first such read.
   std::uint32_t take_reads(Movement& reduce) {
     std::uint32_t run = 0;
     while (run < movements_.size() && is_read_for(movements_[movements_.size() - 1 - run], reduce)) ++run;
@@ -163,7 +163,7 @@ RankMovements movements_of(const Program& program, std::uint32_t rank) {
   result.scratch_in_use.assign(agent.scratch.size(), false);
   for (std::uint32_t lane = 0; lane < result.lanes.size(); ++lane) {
     for (Movement& movement : result.lanes[lane]) {
-      // A lane's own order says what a dependency within it would say.
+      // The lane's order already implies dependencies within it.
       std::erase_if(movement.dependencies, [&](const Dependency& on) { return on.lane == lane; });
       for (Dependency& on : movement.dependencies) on.instruction = where[on.lane][on.instruction];
     }
@@ -178,7 +178,7 @@ RankMovements movements_of(const Program& program, std::uint32_t rank) {
       }
     }
   }
-  // What only peers touch is in use too.
+  // Slots that only peers touch are in use, too.
   for (const Instruction& instruction : program.instructions) {
     if (!one_sided(instruction.opcode) || instruction.send_peer != static_cast<std::int32_t>(rank)) continue;
     const Slot slot = instruction.opcode == Opcode::peer_read ? instruction.src : instruction.dst;

@@ -10,7 +10,7 @@
 namespace syntony::cuda {
 namespace {
 
-/// A Program without instructions, and its agents, which have slots only.
+/// A Program without instructions, and its agents, which have only slots.
 struct Pull {
   Program program;
   std::vector<AgentDraft> agents;
@@ -54,7 +54,7 @@ Draft peer_access(Opcode opcode, Slot dst, Slot src, std::uint32_t peer) {
   return access;
 }
 
-/// A lane in which `rank` fetches all that `chunk` is made of; with more than one source, their sum.
+/// A lane in which `rank` fetches everything that `chunk` consists of; with more than one source, their sum.
 std::vector<Draft> Pull::fetch(std::uint32_t rank, std::uint32_t chunk) {
   AgentDraft& agent = agents[rank];
   const Slot dst = slot_of(agent.output, chunk, Space::output);

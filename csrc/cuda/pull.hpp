@@ -1,14 +1,14 @@
-// Direct exchange through peer memory: who must end with something fetches it where it is.
+// Direct exchange through peer memory: ranks that need data read it from where it is.
 //
-//      rank 0's input ──┐                         One hop and no message: bytes are read where they lie and written
-//      rank 1's input ──┼─ + ──> rank 2's output  where they are wanted, so a large buffer crosses memory as often as
-//      rank 2's input ──┘                         it must and no more. Sums are n-ary, in rank order, rounded once.
+//     rank 0's input ──┐                         One hop and no message: bytes are read in place and written to their
+//     rank 1's input ──┼─ + ──> rank 2's output  destination, so a large buffer crosses memory as often as necessary
+//     rank 2's input ──┘                         and no more. Sums are n-ary, in rank order, rounded once.
 //
-// `pull` is the table of collectives read in this way; for all_reduce, one shot: every rank reads and sums everything.
-// `pull_two_shot`: rank c sums share c and writes the sum into everybody's output. Either way a sum is made of the same
-// operands in the same order wherever it is made: bitwise equal at all ranks.
+// `pull` reads the table of collectives this way; all_reduce is one shot: every rank reads and sums everything.
+// `pull_two_shot`: rank c sums share c and writes the sum into every rank's output. In both, a sum has the same
+// operands in the same order wherever it is computed, so results are bitwise equal on all ranks.
 //
-// The lowering turns the reads of a sum, the sum, and the writes of it into one instruction (movements.hpp).
+// The lowering turns the reads of a sum, the sum, and the writes of its result into one instruction (movements.hpp).
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace syntony::cuda {
 
-/// Throws std::invalid_argument when ranks or root do not fit the collective.
+/// Throws std::invalid_argument if ranks or root do not fit the collective.
 [[nodiscard]] Program pull(Collective collective, std::uint32_t ranks, std::uint32_t root = 0);
-/// all_reduce; right in place too, which the one shot is not.
+/// all_reduce; also correct in place, unlike the one shot.
 [[nodiscard]] Program pull_two_shot(std::uint32_t ranks);
 
 }  // namespace syntony::cuda

@@ -1,17 +1,17 @@
-// A rank's memory that its peers write: FIFOs and flags. Where everything lies follows from the ArenaShape alone, so
-// all ranks of a group know each other's arenas.
+// A rank's memory that its peers write: FIFOs and flags. The layout follows from the ArenaShape alone, so all ranks of
+// a group know each other's arenas.
 //
 //     [ Control | Fifo records | progress of lanes | slots of the FIFOs: simple, ll, ll128 ]
 //
-// A FIFO is named by (peer, channel, protocol), and both its ends keep a record under that name, in their own arena:
+// A FIFO is identified by (peer, channel, protocol), and both its ends keep a record of it in their own arena:
 //
 //     sender's arena                                  receiver's arena
 //       sent    how many it has put in                  received  how many it has taken out
 //       head    written by the receiver: `received`     tail      written by the sender: `sent`     (simple, signals)
 //                                                       slots     written by the sender: bytes, or lines with flags
 //
-// Each word has one writer. Counters only grow, over all launches of the group's life, and live here and not in the
-// launch: so a captured graph can be replayed, and a rank may be a launch ahead of its peer.
+// Each word has one writer. Counters only grow, over all launches of the group's life, and live here instead of in the
+// launch, so a captured graph can be replayed, and a rank may be one launch ahead of its peer.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace syntony::cuda {
 
-/// All ranks of a group have the same.
+/// Must be equal on all ranks of a group.
 struct ArenaShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 16;           // per pair of ranks, instances of a Program included
@@ -32,7 +32,7 @@ struct ArenaShape {
   friend bool operator==(const ArenaShape&, const ArenaShape&) = default;
 };
 
-/// Why a rank's lanes stopped before their end. Written once, by the first block that gave up.
+/// Why a rank's lanes stopped early. Written once, by the first block that gave up.
 struct Trouble {
   enum Kind : std::uint32_t { none, aborted, timed_out };
   std::uint32_t kind = none;
@@ -40,12 +40,12 @@ struct Trouble {
   std::uint32_t lane = 0;         // of the Program,
   std::uint32_t instruction = 0;  // of that lane
   std::uint32_t slice = 0;
-  std::uint32_t peer = kNone;  // who was waited for; nobody when it is a lane of this rank
+  std::uint32_t peer = kNone;  // whom it waited for; kNone if it was a lane of this rank
 };
 
 struct Control {
   std::uint64_t finished = 0;  // blocks that have left this launch
-  std::uint64_t trouble = 0;   // blocks that gave up, ever: a rank in trouble runs nothing more
+  std::uint64_t trouble = 0;   // blocks that ever gave up: a rank in trouble runs nothing more
 };
 
 struct alignas(64) FifoRecord {
@@ -68,7 +68,7 @@ inline constexpr std::uint32_t kLineBytes = 128;
 [[nodiscard]] SYNTONY_BOTH Protocol fifo_protocol(const ArenaShape& shape, std::uint32_t fifo) {
   return static_cast<Protocol>(fifo / shape.channels / shape.ranks);
 }
-/// The peer's name for the FIFO that `self` calls `fifo`.
+/// The peer's index of the FIFO that `self` calls `fifo`.
 [[nodiscard]] SYNTONY_BOTH std::uint32_t fifo_at_peer(const ArenaShape& shape, std::uint32_t fifo, std::uint32_t self) {
   return fifo_index(shape, self, fifo % shape.channels, fifo_protocol(shape, fifo));
 }
@@ -83,7 +83,7 @@ inline constexpr std::uint32_t kLineBytes = 128;
 [[nodiscard]] SYNTONY_BOTH std::uint64_t slot_stride(const ArenaShape& shape, Protocol protocol) {
   return protocol == Protocol::simple ? shape.slot_bytes : shape.line_bytes;
 }
-/// Of the first slot of a FIFO.
+/// The offset of the first slot of a FIFO.
 [[nodiscard]] SYNTONY_BOTH std::uint64_t slot_offset(const ArenaShape& shape, std::uint32_t fifo) {
   const std::uint64_t of_each_protocol = std::uint64_t{shape.ranks} * shape.channels;
   const Protocol protocol = fifo_protocol(shape, fifo);
@@ -107,7 +107,7 @@ inline constexpr std::uint32_t kLineBytes = 128;
       return shape.slot_bytes;
   }
 }
-/// Where the next piece of a message begins, in bytes of data, after one of `bytes`: both ends agree.
+/// Where the next piece of a message begins, in bytes of data, after one of `bytes`; both ends agree.
 [[nodiscard]] SYNTONY_BOTH std::uint64_t piece_stride(Protocol protocol, std::uint64_t bytes) {
   const std::uint64_t whole = protocol == Protocol::ll128 ? kLineBytes - 8 : protocol == Protocol::ll ? 8 : 16;
   return (bytes + whole - 1) / whole * whole;

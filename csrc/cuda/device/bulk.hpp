@@ -1,13 +1,13 @@
-// A copy by the processor's copy engine (Hopper's cp.async.bulk): the leader says which tile goes where, and no other
-// thread has anything to do with it. The tile's way is memory -> shared memory -> every destination.
+// Copies by the processor's copy engine (Hopper's cp.async.bulk): the leader says which tile goes where, and no other
+// thread is involved. A tile goes memory -> shared memory -> every destination.
 //
-//      tile       0        1        2        3        4                       kStages tiles are on their way at once:
-//      stage 0  ▏load    ▏store ..        ▏load    ▏store                    a stage is loaded again when its stores
-//      stage 1           ▏load    ▏store ..        ▏load                     have read it
+//     tile       0        1        2        3        4                       kStages tiles are in flight at once:
+//     stage 0  ▏load    ▏store ..        ▏load    ▏store                    a stage is reloaded once its stores have
+//     stage 1           ▏load    ▏store ..        ▏load                     read it
 //
-// A Machine has, beside what interpreter.hpp wants, for its leader:
-//   bulk()                       whether this launch copies so; constant
-//   bulk_begin()                 what this thread has seen, the engine sees
+// A Machine provides, in addition to what interpreter.hpp needs, for its leader:
+//   bulk()                       whether this launch copies this way; constant
+//   bulk_begin()                 makes what this thread has seen visible to the engine
 //   bulk_load(stage, from, n)    begins; n and addresses are multiples of 16
 //   bulk_loaded(stage)           waits until it is there
 //   bulk_store(to, stage, n)     begins; all since the last bulk_commit are a group
@@ -24,14 +24,14 @@
 
 namespace syntony::cuda {
 
-/// Stages of a block, and bytes of one.
+/// Stages per block, and bytes per stage.
 struct BulkStages {
   static constexpr std::uint32_t kStages = 4;
   static constexpr std::uint32_t kBytes = 16 << 10;
 };
 
-/// Bytes [from, to) of the first source into every destination; both and all addresses are multiples of 16. The
-/// leader's work.
+/// Copies bytes [from, to) of the first source to every destination; both and all addresses must be multiples of 16.
+/// Called by the leader.
 template <class Machine, class Ends>
 SYNTONY_DEVICE void bulk_tiles(const Machine& machine, const Ends& ends, std::uint64_t from, std::uint64_t to) {
   const std::uint64_t tiles = (to - from + BulkStages::kBytes - 1) / BulkStages::kBytes;
@@ -51,7 +51,7 @@ SYNTONY_DEVICE void bulk_tiles(const Machine& machine, const Ends& ends, std::ui
       machine.bulk_store(ends.destination(d) + at(tile), stage(tile), bytes(tile));
     }
     machine.bulk_commit();
-    const std::uint64_t next = tile + BulkStages::kStages - 1;  // into the stage of the tile before this one
+    const std::uint64_t next = tile + BulkStages::kStages - 1;  // into the previous tile's stage
     if (next >= tiles) continue;
     machine.bulk_read_but_one();
     load(next);
@@ -59,8 +59,8 @@ SYNTONY_DEVICE void bulk_tiles(const Machine& machine, const Ends& ends, std::ui
   machine.bulk_end();
 }
 
-/// What `copy` does (combine.hpp), by all threads of a block; they go on before the copy engine is done, and the leader
-/// when it is.
+/// Does what `copy` does (combine.hpp), called by all threads of a block; they continue before the copy engine is done,
+/// the leader when it is.
 template <class Machine, class Ends>
 SYNTONY_CALLED void bulk_copy(const Machine& machine, const Ends& ends) {
   constexpr std::uintptr_t kMask = sizeof(Vector) - 1;
@@ -71,7 +71,7 @@ SYNTONY_CALLED void bulk_copy(const Machine& machine, const Ends& ends) {
     alike = alike && (reinterpret_cast<std::uintptr_t>(ends.destination(d)) & kMask) == first;
   }
   const std::uint64_t head = (sizeof(Vector) - first) & kMask;
-  if (!alike || ends.bytes < head + BulkStages::kBytes) return copy(machine, ends);  // nothing, or too little, for it
+  if (!alike || ends.bytes < head + BulkStages::kBytes) return copy(machine, ends);  // too little, or unaligned
   const std::uint64_t end = head + (ends.bytes - head) / sizeof(Vector) * sizeof(Vector);
   if (machine.thread() == 0) bulk_tiles(machine, ends, head, end);
   copy_bytes(machine, ends, 0, head);

@@ -9,21 +9,21 @@
 
 namespace syntony::cuda {
 
-/// What a block keeps of its copy engine in shared memory; the leader's.
+/// The copy engine state of a block, in shared memory; used by the leader.
 struct BulkRing {
   std::uint64_t barriers[BulkStages::kStages];
-  std::uint32_t phases;  // a bit for each: which turn of its barrier is waited for next
+  std::uint32_t phases;  // one bit each: which phase of its barrier to wait for next
 };
 
 class BulkMachine : public CudaMachine {
  public:
-  /// Without a ring nothing is copied so.
+  /// Without a ring, the copy engine is not used.
   __device__ BulkMachine(const std::uint32_t* abort, BulkRing* ring, std::byte* stages)
       : CudaMachine(abort), ring_(ring), stages_(stages) {}
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   __device__ bool bulk() const { return ring_ != nullptr; }
-  /// Before all others, by the leader.
+  /// Called by the leader before all others.
   __device__ void bulk_prepare() const {
     for (std::uint32_t stage = 0; stage < BulkStages::kStages; ++stage) {
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(stage)) : "memory");
@@ -62,7 +62,7 @@ class BulkMachine : public CudaMachine {
     asm volatile("fence.proxy.async;" ::: "memory");
   }
 #else
-  // Older processors have no such engine, and LaunchPlan refuses to ask for it.
+  // Older processors have no such engine, and LaunchPlan does not request it.
   __device__ static bool bulk() { return false; }
   __device__ static void bulk_prepare() {}
   __device__ static void bulk_begin() {}

@@ -9,9 +9,9 @@
 
 namespace syntony::cuda {
 
-/// What one piece of an instruction does, for all threads of a block to read.
+/// One piece of an instruction, for all threads of a block to read.
 struct Combination {
-  std::byte* pointers[kMostEnds];  // the sources, then the destinations; without messages that travel in lines
+  std::byte* pointers[kMostEnds];  // the sources, then the destinations; without messages sent in lines
   std::uint32_t sources = 0;
   std::uint32_t destinations = 0;
   std::uint64_t bytes = 0;
@@ -20,7 +20,7 @@ struct Combination {
   std::byte* lines_out = nullptr;
   std::uint64_t flag_in = 0;
   std::uint64_t flag_out = 0;
-  std::uint64_t lines_to_fill = 0;  // of lines_out, at least; see low_latency.hpp
+  std::uint64_t lines_to_fill = 0;  // minimum of lines_out to fill; see low_latency.hpp
 
   [[nodiscard]] SYNTONY_DEVICE const std::byte* source(std::uint32_t i) const { return pointers[i]; }
   [[nodiscard]] SYNTONY_DEVICE std::byte* destination(std::uint32_t i) const { return pointers[sources + i]; }
@@ -32,12 +32,12 @@ SYNTONY_DEVICE void combine(const Machine& machine, DType dtype, ReduceOp op, co
   if (op == ReduceOp::sum) {
     visit_format(unsigned_of(dtype), [&](auto format) {
       using Format = decltype(format);
-      // As many vectors at once as leave the widened sum in registers.
+      // As many vectors at once as keep the widened sum in registers.
       constexpr std::uint32_t kBatch = sizeof(typename Format::Storage) >= 4 ? 4 : sizeof(typename Format::Storage);
       combine_as<Format, kBatch>(machine, combination, Known<ReduceOp::sum>{});
     });
   } else {
-    // Rare, so they are short: vectors one at a time, and elements one at a time where a vector has sixteen.
+    // Rare, so kept short: vectors one at a time, and elements one at a time if a vector has sixteen.
     visit_format(dtype, [&](auto format) {
       using Format = decltype(format);
       if constexpr (sizeof(typename Format::Storage) == 1) {

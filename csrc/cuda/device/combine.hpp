@@ -1,10 +1,10 @@
-// destinations[..] = sources[0] op sources[1] op ..: what the threads of a block do together, 16 bytes at a time.
+// destinations[..] = sources[0] op sources[1] op ..: computed jointly by the threads of a block, 16 bytes at a time.
 //
 //     head             body: vectors of 16 bytes                      tail
 //     | e e e | vvvv vvvv vvvv vvvv vvvv vvvv vvvv vvvv ..  | e e |
 //              thread 0 1 2 3 .. 0 1 2 3 ..
 //
-// Vectors need all pointers to be equally far from a 16-byte boundary; where they are not, all is done by elements.
+// Vectors need all pointers at equal distance from a 16-byte boundary; otherwise everything is done by elements.
 // A destination may be one of the sources: every element is read from all sources before it is written, by one thread.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace syntony::cuda {
 
-/// Ends whose number the compiler knows: it unrolls the loops over them, and keeps the pointers in registers.
+/// Ends whose number is known at compile time, so loops over them are unrolled and the pointers stay in registers.
 template <std::uint32_t kDestinations, std::uint32_t kSources>
 struct KnownEnds {
   static constexpr std::uint32_t sources = kSources, destinations = kDestinations;
@@ -28,7 +28,7 @@ struct alignas(16) Vector {
   std::uint64_t words[2];
 };
 
-/// An operator that the compiler knows, for the loops that must be fast.
+/// An operator known at compile time, for the loops that must be fast.
 template <ReduceOp kOp>
 struct Known {
   SYNTONY_DEVICE constexpr operator ReduceOp() const { return kOp; }  // NOLINT: that is its purpose
@@ -63,7 +63,7 @@ struct Accumulator {
   }
 };
 
-/// kVectors vectors of each source, `stride` bytes apart: so many loads are on their way at once.
+/// kVectors vectors of each source, `stride` bytes apart, with all their loads in flight at once.
 template <class Format, std::uint32_t kVectors, class Machine, class Ends, class Op>
 SYNTONY_DEVICE void combine_vectors(const Ends& ends, Op op, std::uint64_t at, std::uint64_t stride) {
   Accumulator<Format, kVectors> sum;
@@ -111,7 +111,7 @@ SYNTONY_DEVICE void store_element(std::byte* to, Storage element) {
   memcpy(__builtin_assume_aligned(to, alignof(Storage)), &element, sizeof element);
 }
 
-/// Elements [from, to) bytes, thread by thread.
+/// Elements in bytes [from, to), thread by thread.
 template <class Format, class Machine, class Ends, class Op>
 SYNTONY_DEVICE void combine_elements(const Machine& machine, const Ends& ends, Op op, std::uint64_t from,
                                      std::uint64_t to) {
@@ -137,7 +137,7 @@ SYNTONY_DEVICE void copy_bytes(const Machine& machine, const Ends& ends, std::ui
   }
 }
 
-/// The bytes before the first boundary, or all where the pointers do not share one, or not between two elements.
+/// The bytes before the first boundary, or all if the pointers do not share one, or not between two elements.
 template <std::uint64_t kElement, class Ends>
 [[nodiscard]] SYNTONY_DEVICE std::uint64_t bytes_before_vectors(const Ends& ends) {
   constexpr std::uintptr_t kMask = sizeof(Vector) - 1;
@@ -151,7 +151,7 @@ template <std::uint64_t kElement, class Ends>
   return unlike == 0 && before < ends.bytes ? before : ends.bytes;
 }
 
-/// `vectors(at, stride)` for whole batches, `vector(at, stride)` for the rest.
+/// Calls `vectors(at, stride)` for whole batches, `vector(at, stride)` for the rest.
 template <std::uint32_t kBatch, class Machine, class Batch, class One>
 SYNTONY_DEVICE void each_vector(const Machine& machine, std::uint64_t from, std::uint64_t to, Batch vectors,
                                 One vector) {
@@ -161,7 +161,7 @@ SYNTONY_DEVICE void each_vector(const Machine& machine, std::uint64_t from, std:
   for (; at < to; at += stride) vector(at, stride);
 }
 
-/// Sums keep kBatch vectors of every source on their way.
+/// Sums with kBatch vectors of every source in flight.
 template <class Format, std::uint32_t kBatch, class Machine, class Ends, class Op>
 SYNTONY_CALLED void combine_as(const Machine& machine, const Ends& ends, Op op) {
   const std::uint64_t head = bytes_before_vectors<sizeof(typename Format::Storage)>(ends);
@@ -176,7 +176,7 @@ SYNTONY_CALLED void combine_as(const Machine& machine, const Ends& ends, Op op) 
   combine_elements<Format>(machine, ends, op, end, ends.bytes);
 }
 
-/// One source: bytes, whatever they mean. In place there is nothing to do, and peers may be reading.
+/// One source: copies bytes of any type. In place there is nothing to do, and peers may be reading.
 template <class Machine, class Ends>
 SYNTONY_CALLED void copy(const Machine& machine, const Ends& ends) {
   if (ends.destinations == 1 && ends.source(0) == ends.destination(0)) return;

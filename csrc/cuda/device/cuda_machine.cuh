@@ -38,7 +38,7 @@ class CudaMachine {
   __device__ static Vector load(const std::byte* from) { return *reinterpret_cast<const Vector*>(from); }
   __device__ static void store(std::byte* to, const Vector& v) { *reinterpret_cast<Vector*>(to) = v; }
 
-  // ll: what one 8-byte word of a 16-byte access carries arrives whole.
+  // ll: the 8-byte words of a 16-byte access each arrive whole.
   __device__ static bool has_ll(const std::byte* line, std::uint32_t flag) {
     const Line loaded = load_line(line);
     return loaded.first >> 32 == flag && loaded.second >> 32 == flag;
@@ -57,7 +57,7 @@ class CudaMachine {
     store_line(line, {(word & 0xffffffffU) | high, word >> 32 | high});
   }
 
-  // ll128: eight neighbouring threads load or store a line with one instruction each; the eighth has the flag.
+  // ll128: eight adjacent threads load or store a line with one instruction each; the eighth has the flag.
   __device__ static bool has_ll128(const std::byte* line, std::uint64_t flag) {
     return load_line(line + 112).second == flag;
   }
@@ -69,7 +69,7 @@ class CudaMachine {
       words[0] = loaded.first;
       words[1] = loaded.second;
       const bool missing = checks && loaded.second != flag;
-      if (!__any_sync(~0U, missing)) return;  // the whole warp looks again, for all of its lines
+      if (!__any_sync(~0U, missing)) return;  // the whole warp retries, for all of its lines
       if (__any_sync(~0U, stops(looks))) return;
     }
   }
@@ -84,7 +84,7 @@ class CudaMachine {
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
   }
-  /// After a while without news, a little rest: other blocks of the same processor may have work.
+  /// Pauses briefly after a while without progress: other blocks on the same processor may have work.
   __device__ static void pause(std::uint32_t looks) {
     if (looks > 4096) __nanosleep(64);
   }
@@ -106,7 +106,7 @@ class CudaMachine {
                  "l"(line.second)
                  : "memory");
   }
-  /// The sender of a line that we wait for is running; unless it was stopped.
+  /// The sender of an awaited line is running, unless it was stopped.
   __device__ bool stops(std::uint32_t looks) const { return looks % 65536 == 65535 && told(abort_) != 0; }
 
   const std::uint32_t* abort_;

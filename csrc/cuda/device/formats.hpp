@@ -6,8 +6,8 @@
 //   widen, narrow Storage -> Wide (exact) and back (to nearest even; a NaN becomes the format's one canonical NaN)
 //   apply         Wide op Wide
 //
-// Formats narrower than float32 are widened to it. So a sum of k operands is accumulated in float32 and rounded once,
-// when it is stored. Without fused multiply-adds (-fmad=false, -ffp-contract=off), which the CPU's kernels do not have.
+// Formats narrower than float32 are widened to it, so a sum of k operands is accumulated in float32 and rounded once,
+// when it is stored. No fused multiply-adds (-fmad=false, -ffp-contract=off), because the CPU's kernels have none.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ SYNTONY_DEVICE To bits_as(From from) {
   return to;
 }
 
-/// The operators that need an order or a ring. A NaN on either side wins (b != b asks for it); equal keeps the first.
+/// The operators that need an order or a ring. A NaN on either side wins (tested by b != b); of equals the first is
+/// kept.
 template <class T>
 SYNTONY_DEVICE T arithmetic(ReduceOp op, T a, T b) {
   switch (op) {
@@ -42,7 +43,7 @@ SYNTONY_DEVICE T arithmetic(ReduceOp op, T a, T b) {
   }
 }
 
-/// Sums and products wrap: they are computed on unsigned numbers that are no narrower than unsigned.
+/// Sums and products wrap: they are computed on unsigned numbers at least as wide as unsigned.
 template <class T>
 struct Integer {
   using Storage = T;
@@ -117,11 +118,11 @@ struct BFloat16 {
   SYNTONY_DEVICE static Wide apply(ReduceOp op, Wide a, Wide b) { return arithmetic(op, a, b); }
 };
 
-/// What a small format does with the codes that are no finite number (core/kernels/kernel_formats.hpp).
+/// How a small format treats the codes that are not finite numbers (core/kernels/kernel_formats.hpp).
 enum class Specials : std::uint8_t { ieee, nan_at_all_ones, nan_at_minus_zero };
 
 /// Any sign-exponent-mantissa format narrower than float32, by integer arithmetic on the bits of a float32. Normal
-/// numbers move the exponent by the difference of the biases; the float unit does the subnormals.
+/// numbers shift the exponent by the difference of the biases; the float unit handles subnormals.
 template <class Code, unsigned kMantissa, unsigned kBias, unsigned kNaN, unsigned kOverflow, Specials kSpecials>
 struct MiniFloat {
   using Storage = Code;
@@ -176,7 +177,7 @@ using E5M2 = MiniFloat<std::uint8_t, 2, 15, 0x7f, 0x7c, Specials::ieee>;
 using E4M3FNUZ = MiniFloat<std::uint8_t, 3, 8, 0x80, 0x80, Specials::nan_at_minus_zero>;
 using E5M2FNUZ = MiniFloat<std::uint8_t, 2, 16, 0x80, 0x80, Specials::nan_at_minus_zero>;
 
-/// GPUs convert float16 in one instruction, and call other NaNs canonical than we do.
+/// GPUs convert float16 in one instruction, but have another canonical NaN.
 struct Float16 : MiniFloat<std::uint16_t, 10, 15, 0x7e00, 0x7c00, Specials::ieee> {
 #ifdef __CUDA_ARCH__
   SYNTONY_DEVICE static Wide widen(Storage s) {
@@ -192,7 +193,7 @@ struct Float16 : MiniFloat<std::uint16_t, 10, 15, 0x7e00, 0x7c00, Specials::ieee
 #endif
 };
 
-/// float8_e8m0fnu: a bare exponent (2^(code - 127), 0xff is NaN). Only min and max have a meaning.
+/// float8_e8m0fnu: a bare exponent (2^(code - 127), 0xff is NaN). Only min and max are defined.
 struct Exponent8 {
   using Storage = std::uint8_t;
   using Wide = float;
@@ -207,7 +208,7 @@ struct Exponent8 {
   SYNTONY_DEVICE static Wide apply(ReduceOp op, Wide a, Wide b) { return arithmetic(op, a, b); }
 };
 
-/// Sums wrap, so those of signed integers are those of unsigned ones.
+/// Sums wrap, so signed integers are summed like unsigned ones.
 [[nodiscard]] SYNTONY_DEVICE DType unsigned_of(DType dtype) {
   switch (dtype) {
     case DType::int8:
@@ -223,7 +224,7 @@ struct Exponent8 {
   }
 }
 
-/// What the lowering leaves of (dtype, op): complex sums are sums of reals, and have become those.
+/// The combinations (dtype, op) that remain after lowering: complex sums have become sums of reals.
 template <class Visitor>
 SYNTONY_DEVICE void visit_format(DType dtype, Visitor&& visitor) {
   switch (dtype) {

@@ -3,14 +3,14 @@
 //      leader:  which lane can go on?  ──┐ share   publish: counters, progress ──> which lane can go on? ..
 //      all:                              └──────> combine ──────┘ sync
 //
-// A block has one or more lanes (lane l is in block l % blocks), and each is resumable, as in the CPU executor: a lane
-// that cannot go on stays where it is while the leader looks at the next. So lanes that wait for each other may share a
-// block, and a Program needs no more blocks than can be on the GPU at once. All blocks of all ranks must be.
+// A block has one or more lanes (lane l is in block l % blocks), each resumable, as in the CPU executor: a lane that
+// cannot continue stays where it is while the leader checks the next. So lanes that wait for each other may share a
+// block, and a Program needs no more blocks than fit on the GPU at once. All blocks of all ranks must be resident.
 //
-// Order in memory. What all threads of a block wrote is published by its leader with a release, after a block barrier;
-// a leader that has acquired lets its block read, after a block barrier. Both are at the scope of the whole system.
+// Memory order. What the threads of a block wrote is published by its leader with a release, after a block barrier; a
+// leader that has acquired lets its block read, after a block barrier. Both have system scope.
 //
-// A Machine is what the text runs on: CudaMachine, or threads of the host in the tests.
+// The code is generic over a Machine: CudaMachine, or host threads in the tests.
 //   thread(), threads(), sync()                this thread's place in its block; the block barrier
 //   acquire(p), release(p, v), add(p, n)       64-bit words that other blocks, ranks and launches read and write
 //   load(p), store(p, v)                       16 aligned bytes
@@ -32,15 +32,15 @@ namespace syntony::cuda {
 struct LaneState {
   static constexpr std::uint32_t kFinished = ~0U;
   std::uint32_t instruction = 0;  // the next one,
-  std::uint32_t iteration = 0;    // of this iteration; kFinished when there is none
-  std::uint32_t first = 0;        // the first that has a slice in this iteration
+  std::uint32_t iteration = 0;    // of this iteration; kFinished if there is none
+  std::uint32_t first = 0;        // the first with a slice in this iteration
 };
 
-/// What the threads of a block share.
+/// State shared by the threads of a block.
 struct BlockState {
   static constexpr std::uint32_t kStop = ~0U;
   Combination combination;
-  std::uint32_t chosen = kStop;  // of `lanes`
+  std::uint32_t chosen = kStop;  // index in `lanes`
   LaneState lanes[kMostLanesOfABlock];
 };
 
@@ -110,8 +110,8 @@ class Interpreter {
     }
   }
 
-  /// The next lane whose instruction can happen now and takes all threads; kStop when no lane has anything left.
-  /// Instructions that move no bytes happen in here.
+  /// The next lane whose instruction can run now and needs all threads; kStop if no lane has anything left.
+  /// Instructions that move no bytes are performed in here.
   SYNTONY_DEVICE std::uint32_t choose() {
     const std::uint32_t lanes = own_lanes();
     for (std::uint32_t looks = 0;; ++looks) {
@@ -160,7 +160,7 @@ class Interpreter {
     for (std::uint32_t k = 0; k < instruction.count; ++k) {
       if (piece(instruction.shape + k, slice).bytes > 0) return true;
     }
-    return false;  // both ends of a message know: nothing travels
+    return false;  // both ends of a message know: nothing is sent
   }
 
   [[nodiscard]] SYNTONY_DEVICE bool fifos_ready(const KernelInstruction& instruction, std::uint32_t slice) const {
@@ -182,7 +182,7 @@ class Interpreter {
     }
   }
 
-  /// Counts the messages that an instruction has taken and put in, and tells the other ends.
+  /// Counts the messages that an instruction has received and sent, and notifies the other ends.
   SYNTONY_DEVICE void exchange(const KernelInstruction& instruction) {
     if (instruction.sends != kNone) {
       FifoRecord& fifo = fifos_[instruction.sends];
@@ -198,8 +198,8 @@ class Interpreter {
     }
   }
 
-  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of an iteration are
-  /// neighbours.
+  /// Moves the lane to its next instruction that has a slice; skews never decrease, so the instructions of an iteration
+  /// are adjacent.
   SYNTONY_DEVICE void advance(std::uint32_t own) {
     const KernelLane& lane = tables_.lanes[number_of(own)];
     LaneState& state = shared_.lanes[own];
@@ -221,7 +221,7 @@ class Interpreter {
     if (state.iteration < instructions[state.first].skew) state.iteration = instructions[state.first].skew;
   }
 
-  /// True when the host aborts, when this rank is in trouble already, or when a lane waits for a peer for too long.
+  /// True if the host aborts, if this rank is in trouble already, or if a lane has waited for a peer for too long.
   [[nodiscard]] SYNTONY_DEVICE bool gives_up(std::uint32_t looks) {
     constexpr std::uint32_t kLooks = 256;
     if (looks % kLooks != kLooks - 1) return false;
@@ -233,8 +233,8 @@ class Interpreter {
     return launch_.timeout != 0 && machine_.nanoseconds() - started_ > launch_.timeout && report(Trouble::timed_out);
   }
 
-  /// Writes down which lane waits for whom. A block whose lanes wait for lanes of other blocks only leaves it to those,
-  /// unless it is told to stop: false.
+  /// Records which lane waits for whom. Returns false for a block whose lanes wait only for lanes of other blocks: it
+  /// leaves the report to those, unless it is told to stop.
   SYNTONY_DEVICE bool report(Trouble::Kind kind) {
     Trouble trouble;
     trouble.kind = kind;
@@ -255,7 +255,7 @@ class Interpreter {
     return true;
   }
 
-  /// The last block to leave clears what the next launch must find clear.
+  /// The last block to leave resets what the next launch needs reset.
   SYNTONY_DEVICE void leave() {
     if (machine_.add(&control_->finished, 1) + 1 != tables_.blocks) return;
     for (std::uint32_t lane = 0; lane < tables_.lane_count; ++lane) progress_[lane] = 0;
@@ -275,7 +275,7 @@ class Interpreter {
     std::byte* const arena = launch_.arenas[fifo_peer(launch_.shape, fifo)];
     return reinterpret_cast<FifoRecord*>(arena + fifos_offset())[fifo_at_peer(launch_.shape, fifo, launch_.rank)];
   }
-  /// The slot for message `number` (they count from 1) of a FIFO, in the arena of its receiver.
+  /// The slot for message `number` (counted from 1) of a FIFO, in the arena of its receiver.
   [[nodiscard]] SYNTONY_DEVICE std::byte* room_of(std::byte* arena, std::uint32_t fifo, std::uint64_t number) const {
     const std::uint64_t stride = slot_stride(launch_.shape, fifo_protocol(launch_.shape, fifo));
     return arena + slot_offset(launch_.shape, fifo) + (number - 1) % launch_.shape.depth * stride;
@@ -294,12 +294,12 @@ class Interpreter {
 
   SYNTONY_DEVICE void move_piece(const KernelInstruction& instruction, std::uint32_t slice, std::uint32_t k,
                                  std::uint64_t bytes, std::uint64_t offset) {
-    machine_.sync();  // the piece before is done with `combination`
+    machine_.sync();  // the previous piece is done with `combination`
     Combination& combination = shared_.combination;
     const bool lines = tables_.protocol != Protocol::simple;
     const bool in = lines && instruction.receives != kNone;
     const bool out = lines && instruction.sends != kNone;
-    // With lines, messages are no pointers: an incoming one stands first among the ends, an outgoing one last.
+    // With lines, messages have no pointers: an incoming one is first among the ends, an outgoing one last.
     const std::uint32_t first = in ? 1 : 0;
     const std::uint32_t ends = instruction.sources + instruction.destinations - first - (out ? 1 : 0);
     for (std::uint32_t i = machine_.thread(); i < ends; i += machine_.threads()) {
@@ -336,7 +336,7 @@ class Interpreter {
                                 bool last) {
     Combination& combination = shared_.combination;
     const Protocol protocol = tables_.protocol;
-    const std::uint64_t before = lines_of(protocol, offset);  // a piece begins with a line
+    const std::uint64_t before = lines_of(protocol, offset);  // a piece starts at a line
     const std::uint64_t at = before * line_stride(protocol);
     combination.lines_in = nullptr;
     combination.lines_out = nullptr;
@@ -365,8 +365,8 @@ class Interpreter {
   Control* const control_;
   FifoRecord* const fifos_;
   std::uint64_t* const progress_;
-  std::uint64_t started_ = 0;  // the leader's
-  std::uint32_t next_ = 0;     // the leader's
+  std::uint64_t started_ = 0;  // used by the leader
+  std::uint32_t next_ = 0;     // used by the leader
 };
 
 }  // namespace syntony::cuda

@@ -1,7 +1,7 @@
-// A rank's part of a Program as a GPU reads it: flat tables of plain numbers, with all that can be known before launch
-// worked out (lowering.hpp makes it, interpreter.hpp runs it).
+// A rank's part of a Program as a GPU reads it: flat tables of plain numbers, with everything known before launch
+// precomputed (lowering.hpp makes it, interpreter.hpp runs it).
 //
-// All data combination is one kind of work: destinations <- source + source + ..,
+// All data combination has one form: destinations <- source + source + ..,
 //
 //      copy                    slot                      -> slot
 //      reduce                  slot, slot ..             -> slot
@@ -9,8 +9,8 @@
 //      recv_reduce_copy_send   message, slot             -> slot, message
 //      peer_read               peer's slot               -> slot
 //
-// so two that follow each other in a lane can become one: `peer_read` into scratch that a reduce takes is a source of
-// that reduce; a `peer_write` of what was just made is one more destination.
+// so consecutive ones in a lane can be merged: a `peer_read` into scratch that a reduce consumes becomes a source of
+// that reduce; a `peer_write` of its result becomes one more destination.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@ inline constexpr std::uint32_t kNone = ~0U;
 enum class Protocol : std::uint8_t { simple, ll, ll128 };
 inline constexpr std::uint32_t kProtocols = 3;
 
-/// Where a source or destination lies: a slot, or the message that comes in or goes out.
+/// A source or destination: a slot, or the incoming or outgoing message.
 struct KernelEnd {
   static constexpr std::uint32_t kMessage = ~0U;
   std::uint32_t slot = kMessage;
 };
 
-/// A slot: `bytes` at an offset of one of the launch's bases; slice s is bytes [s * slice, (s + 1) * slice) of it.
+/// A slot: `bytes` at an offset from one of the launch's bases; slice s is its bytes [s * slice, (s + 1) * slice).
 struct KernelSlot {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -48,18 +48,18 @@ struct KernelInstruction {
   std::uint32_t first_end = 0;  // in ends: the sources, then the destinations
   std::uint16_t sources = 0;
   std::uint16_t destinations = 0;
-  std::uint32_t shape = 0;                        // the slot whose slice says how many bytes are moved
+  std::uint32_t shape = 0;                        // the slot whose slice determines the number of bytes
   std::uint32_t count = 1;                        // consecutive slots at each end, and pieces of the message
   std::uint32_t receives = kNone, sends = kNone;  // fifo (arena.hpp)
   std::uint32_t first_dependency = 0, dependencies = 0;
-  std::uint32_t first_slice = 0, end_slice = ~0U;  // does nothing on other slices
+  std::uint32_t first_slice = 0, end_slice = ~0U;  // does nothing in other slices
   std::uint16_t skew = 0;
   bool empty_message = false;  // a signal or a wait
   bool observed = false;       // another lane depends on it
   std::uint16_t origin = 0;    // instruction of the Program's lane, for reports
 };
 
-/// Done with a slice when its lane's position has passed (slice + skew) * length + instruction.
+/// A slice is done when its lane's position has passed (slice + skew) * length + instruction.
 struct KernelDependency {
   std::uint32_t lane = 0;
   std::uint32_t instruction = 0;
@@ -69,11 +69,11 @@ struct KernelDependency {
 
 struct KernelLane {
   std::uint32_t first = 0;   // instruction
-  std::uint32_t length = 0;  // of them
+  std::uint32_t length = 0;  // number of instructions
   std::uint32_t origin = 0;  // lane of the Program, for reports
 };
 
-/// The tables, wherever they lie.
+/// The tables, in host or device memory.
 struct KernelTables {
   const KernelLane* lanes = nullptr;
   const KernelInstruction* instructions = nullptr;

@@ -1,15 +1,15 @@
-// Messages that say themselves that they are there: every line carries a flag beside its data, so a receiver looks at
-// the data itself and no counter has to follow it. After NCCL's protocols of the same names.
+// Messages that announce their own arrival: every line carries a flag beside its data, so a receiver polls the data
+// itself and no counter has to follow it. After NCCL's protocols of the same names.
 //
 //     ll      | data 4 | flag 4 | data 4 | flag 4 |       8 bytes are written at once by any machine
 //     ll128   | data 120                  | flag 8 |      by 8 threads of a warp with one 128-byte store
 //
-// The flag is the number of the message in its FIFO, so a line that is still there from an earlier round has another
-// flag. An ll flag has 32 bits and comes again after 2^32 messages: before each of its halves ends, whole slots are
-// filled and not only what a message needs (`lines_to_fill`), so that no flag in a slot is older than 2^31.
+// The flag is the number of the message in its FIFO, so a line left from an earlier round has another flag. An ll flag
+// has 32 bits and repeats after 2^32 messages: before each half of that range ends, whole slots are filled, not only
+// what a message needs (`lines_to_fill`), so that no flag in a slot is older than 2^31.
 //
-// A receiver begins when the first line is there. The others are then on their way, for a sender never stops in the
-// middle of a message: so a block waits in here only for what a running block is writing.
+// A receiver begins when the first line has arrived. The others are then in flight, because a sender never stops in the
+// middle of a message: so a block in here waits only for what a running block is writing.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ inline constexpr std::uint64_t kWord = 8;
   return number % kHalf >= kHalf - depth;
 }
 
-/// Up to 8 bytes from any address; zeros follow.
+/// Up to 8 bytes from any address, zero-padded.
 [[nodiscard]] SYNTONY_DEVICE std::uint64_t load_word(const std::byte* from, std::uint64_t bytes) {
   if (bytes >= kWord && reinterpret_cast<std::uintptr_t>(from) % kWord == 0) return load_element<std::uint64_t>(from);
   std::uint64_t word = 0;
@@ -47,8 +47,8 @@ SYNTONY_DEVICE void store_word(std::byte* to, std::uint64_t word, std::uint64_t 
   for (std::uint64_t i = 0; i < kWord && i < bytes; ++i) to[i] = static_cast<std::byte>(word >> (8 * i));
 }
 
-/// The word at byte `at`: the sum of `incoming`, where the message has one, and of all sources; to all destinations.
-/// Operands are widened and the sum is rounded once.
+/// Stores the word at byte `at`, the sum of `incoming`, if the message has one, and of all sources, to all
+/// destinations. Operands are widened and the sum is rounded once.
 template <class Format>
 SYNTONY_DEVICE std::uint64_t sum_word(const Combination& combination, ReduceOp op, std::uint64_t at, std::uint64_t left,
                                       std::uint64_t incoming) {
@@ -130,7 +130,7 @@ SYNTONY_DEVICE void combine_ll128(const Machine& machine, DType dtype, ReduceOp 
   }
 }
 
-/// `combine`, where the message that comes in or goes out is in lines.
+/// Like `combine`, if the incoming or outgoing message is in lines.
 template <class Machine>
 SYNTONY_DEVICE void combine_lines(const Machine& machine, Protocol protocol, DType dtype, ReduceOp op,
                                   const Combination& combination) {

@@ -1,30 +1,30 @@
-// Collectives that the NVLink switches help with: all ranks' memories behind one address ("multicast"), where a load
-// brings the sum of all of them and a store reaches every one.
+// Collectives using the NVLink switches: all ranks' memories behind one address ("multicast"), at which a load returns
+// the sum over all of them and a store reaches every one.
 //
-//       rank 0   rank 1   rank 2          reduce(x)   what lies at x everywhere, summed in the switch
-//          \       |       /              store(x)    one store on the wire, copied in the switch
-//            [  switch  ]
+//      rank 0   rank 1   rank 2          reduce(x)   the sum of what is at x on all ranks, computed in the switch
+//         \       |       /              store(x)    one store on the wire, copied in the switch
+//           [  switch  ]
 //
-// A buffer of the user is not multicast memory, so slices go through staging slots that are. Every thread block takes
-// slices of its own and has two slots, to fill one while the other is worked on:
+// User buffers are not multicast memory, so slices go through staging slots that are. Every thread block processes its
+// own slices and has two slots, to fill one while the other is being processed:
 //
 //                     fill                    (filled)   work                                        (done)
 //   all_reduce        copy in                            reduce my part, store it (summed) copy out
 //   reduce_scatter    copy in, a part for each           reduce my part into the output
 //   all_gather        store my part                      copy out, a part of each
 //
-// Each of these crosses a wire once per byte: the p - 1 operands of a sum meet in the switch, as the switches of a
+// Each of these crosses a wire once per byte: the p - 1 operands of a sum meet in the switch, like the switches of a
 // Topology that reduce and multicast.
 //
-// Flags: per block, slot and rank a word of each kind, in every rank's memory, written by that rank alone through the
-// multicast address: the number of the slot's use. They only grow, over all launches, so nothing is reset
-// and a late rank is known by name. A slot is filled again when all are done with its last use: the next collective may
-// be another one, in which others write where this rank still copies out.
+// Flags: per block, slot and rank, one word of each kind in every rank's memory, written only by that rank through the
+// multicast address: the number of the slot's use. They only grow, over all launches, so nothing is reset and a late
+// rank can be named. A slot is refilled once all ranks are done with its last use, because the next collective may be
+// another one, in which others write where this rank still copies out.
 //
-// Multicast and ordinary addresses of the same memory are different roads to it; fence() stands wherever one follows
+// Multicast and ordinary addresses of the same memory are different paths to it; fence() is needed wherever one follows
 // the other.
 //
-// A Switch is what the text runs on: CudaSwitch, or a loop over the ranks of a test.
+// The code is generic over a Switch: CudaSwitch, or a loop over the ranks of a test.
 //   reduce(kind, offset)     16 bytes, summed over all ranks
 //   store(offset, vector)    16 bytes, at every rank
 //   tell(offset, value)      a word at every rank, after everything before it
@@ -43,7 +43,7 @@ namespace syntony::cuda {
 
 enum class NvlsCollective : std::uint8_t { all_reduce, all_gather, reduce_scatter };
 
-/// What a switch can compute, as the instructions name it. Not there: products, fp8, extremes of floats.
+/// What a switch can compute, named like the instructions. Missing: products, fp8, min and max of floats.
 enum class SwitchKind : std::uint8_t {
   none,
   add_f32,
@@ -65,7 +65,7 @@ enum class SwitchKind : std::uint8_t {
   xor_b64
 };
 
-/// `none` where no switch has it. Sums of 16-bit floats are accumulated in float32 and rounded once.
+/// `none` if no switch has it. Sums of 16-bit floats are accumulated in float32 and rounded once.
 [[nodiscard]] SYNTONY_BOTH SwitchKind switch_kind(DType dtype, ReduceOp op) {
   if (op == ReduceOp::sum) {
     switch (dtype) {
@@ -115,7 +115,7 @@ enum class SwitchKind : std::uint8_t {
   }
 }
 
-/// All ranks of a group have the same.
+/// Must be equal on all ranks of a group.
 struct NvlsShape {
   static constexpr std::uint32_t kSlots = 2;
   std::uint32_t ranks = 1;
@@ -129,7 +129,7 @@ struct NvlsFlags {
 inline constexpr std::uint64_t kFlags = 3;  // kinds of them
 inline constexpr std::uint64_t kNvlsTroubleBytes = 128;
 
-/// Where a flag lies; `uses` of a slot behind all flags, this rank's own.
+/// Where a flag is; `uses` counts a slot's uses and follows all flags, for this rank only.
 [[nodiscard]] SYNTONY_BOTH std::uint64_t nvls_flag(const NvlsShape& shape, std::uint32_t block, std::uint32_t slot,
                                                    NvlsFlags::Kind kind, std::uint32_t rank) {
   return kNvlsTroubleBytes +
@@ -147,7 +147,7 @@ inline constexpr std::uint64_t kNvlsTroubleBytes = 128;
 [[nodiscard]] SYNTONY_BOTH std::uint64_t nvls_bytes(const NvlsShape& shape) {
   return nvls_staging(shape, shape.blocks, 0);
 }
-/// Bytes of a slice of one block of the collective: all_reduce has one block, the others one per rank in a slot.
+/// Bytes per slice of one block of the collective: all_reduce has one block, the others one per rank in a slot.
 [[nodiscard]] SYNTONY_BOTH std::uint64_t nvls_piece(const NvlsShape& shape, NvlsCollective collective) {
   return collective == NvlsCollective::all_reduce ? shape.slot_bytes
                                                   : shape.slot_bytes / shape.ranks / sizeof(Vector) * sizeof(Vector);
@@ -167,7 +167,7 @@ struct NvlsLaunch {
   std::uint64_t timeout = 0;             // nanoseconds; 0: any
 };
 
-/// What the threads of a block share.
+/// State shared by the threads of a block.
 struct NvlsState {
   std::uint64_t use = 0;
   bool stop = false;
@@ -212,8 +212,7 @@ class Nvls {
     return (bytes + sizeof(Vector) - 1) / sizeof(Vector);
   }
 
-  // ---- the two halves of a slice: false when this block gives up
-  // ------------------------------------------------------
+  // ---- the two halves of a slice: false if this block gives up -------------------------------------------------
 
   SYNTONY_DEVICE bool fill(std::uint64_t slice, std::uint32_t round) {
     const std::uint32_t slot = slot_of(round);
@@ -269,10 +268,9 @@ class Nvls {
     return true;
   }
 
-  // ---- flags
-  // ----------------------------------------------------------------------------------------------------------
+  // ---- flags ------------------------------------------------------------------------------------------------------
 
-  /// The number of the use of a slot that is under way, or comes next; the leader's word for all threads.
+  /// The number of the current or next use of a slot, broadcast by the leader to all threads.
   SYNTONY_DEVICE std::uint64_t next_use(std::uint32_t slot) {
     machine_.sync();
     if (leads()) shared_.use = *word(nvls_uses(shape_, block_, slot)) + 1;
@@ -320,8 +318,7 @@ class Nvls {
     return true;
   }
 
-  // ---- all threads
-  // ----------------------------------------------------------------------------------------------------
+  // ---- all threads ------------------------------------------------------------------------------------------------
 
   SYNTONY_DEVICE void copy_bytes_of_block(std::byte* to, const std::byte* from, std::uint64_t bytes) const {
     copy(machine_, KnownEnds<1, 1>{{const_cast<std::byte*>(from), to}, bytes});
@@ -334,7 +331,7 @@ class Nvls {
     }
   }
 
-  /// Vectors of a slice are shared out, so that each is summed once and is the same everywhere.
+  /// Divides the vectors of a slice among the ranks, so that each is summed once and is equal everywhere.
   SYNTONY_DEVICE void reduce_my_part(std::uint64_t at, std::uint64_t vectors) {
     const std::uint64_t end = vectors * (launch_.rank + 1) / shape_.ranks;
     for (std::uint64_t v = vectors * launch_.rank / shape_.ranks + machine_.thread(); v < end;
@@ -351,7 +348,7 @@ class Nvls {
     }
   }
 
-  /// Up to 16 bytes from any address; zeros follow.
+  /// Up to 16 bytes from any address, zero-padded.
   SYNTONY_DEVICE static Vector load_vector(const std::byte* from, std::uint64_t bytes) {
     if (bytes >= sizeof(Vector) && reinterpret_cast<std::uintptr_t>(from) % sizeof(Vector) == 0) {
       return Machine::load(from);
@@ -378,7 +375,7 @@ class Nvls {
   NvlsState& shared_;
   const std::uint32_t block_;
   std::uint64_t piece_ = 1;
-  std::uint64_t started_ = 0;  // the leader's
+  std::uint64_t started_ = 0;  // used by the leader
 };
 
 }  // namespace syntony::cuda

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads, 1) lanes_kernel(const __grid_constan
   Interpreter<BulkMachine>(machine, launch, blockIdx.x, shared).run();
 }
 
-/// Shared memory of a block beside what the kernel itself says.
+/// Shared memory per block beyond what the kernel itself declares.
 std::size_t stages_bytes(bool bulk) {
   if (!bulk) return 0;
   constexpr int kBytes = BulkStages::kStages * BulkStages::kBytes;

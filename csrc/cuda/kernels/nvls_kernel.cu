@@ -11,7 +11,8 @@ constexpr int kThreads = 512;  // of a block
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-/// The switch, behind the multicast address. 16 bytes at a time; how many instructions that takes depends on the kind.
+/// The switch, behind the multicast address. Works on 16 bytes at a time; the number of instructions depends on the
+/// kind.
 class CudaSwitch {
  public:
   __device__ explicit CudaSwitch(std::byte* all) : all_(all) {}
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 #else
 
-/// Nobody launches it: older GPUs join no multicast object.
+/// Never launched: older GPUs cannot join a multicast object.
 __global__ void switched_kernel(const __grid_constant__ NvlsLaunch, std::byte*) { __trap(); }
 
 #endif

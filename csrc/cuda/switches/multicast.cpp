@@ -46,7 +46,7 @@ std::size_t whole(std::size_t bytes, std::size_t granularity) {
   return (bytes + granularity - 1) / granularity * granularity;
 }
 
-/// A descriptor of this process for what another process calls `exported.descriptor`.
+/// A descriptor in this process for the other process's `exported.descriptor`.
 int fetch(const Exported& exported) {
   if (exported.process == getpid()) {
     const int mine = fcntl(exported.descriptor, F_DUPFD_CLOEXEC, 0);
@@ -67,7 +67,7 @@ int fetch(const Exported& exported) {
 
 }  // namespace
 
-/// The driver's functions that multicast objects need.
+/// The driver functions that multicast objects need.
 struct Multicast::Driver {
   decltype(&cuMulticastCreate) create = driver_function<decltype(&cuMulticastCreate)>("cuMulticastCreate");
   decltype(&cuMulticastAddDevice) add = driver_function<decltype(&cuMulticastAddDevice)>("cuMulticastAddDevice");
@@ -89,7 +89,7 @@ struct Multicast::Driver {
   decltype(&cuMemUnmap) unmap = driver_function<decltype(&cuMemUnmap)>("cuMemUnmap");
   decltype(&cuMemSetAccess) allow = driver_function<decltype(&cuMemSetAccess)>("cuMemSetAccess");
 
-  /// Bytes that objects and memory come in.
+  /// The granularity of objects and memory in bytes.
   [[nodiscard]] std::size_t granularity(int device, std::uint32_t ranks, std::size_t bytes) const {
     const CUmulticastObjectProp object = object_of(ranks, bytes);
     const CUmemAllocationProp memory = memory_on(device);
@@ -102,7 +102,7 @@ struct Multicast::Driver {
 
 Multicast::Multicast(int device, std::uint32_t ranks, std::size_t bytes)
     : device_(device), ranks_(ranks), bytes_(bytes) {
-  use(device);  // starts CUDA there
+  use(device);  // initializes CUDA on the device
   if (!supports_multicast(device)) {
     throw std::invalid_argument("GPU " + std::to_string(device) + " (" + describe(device).name +
                                 ") cannot join a multicast object: that needs NVLink switches, and Hopper or later");
@@ -114,7 +114,7 @@ Multicast::Multicast(int device, std::uint32_t ranks, std::size_t bytes)
   const CUresult status = driver.share(&shared_, object_, kHandle, 0);
   if (status != CUDA_SUCCESS) release();
   check(status, "sharing a multicast object");
-  // Ranks started side by side are no parents of each other.
+  // Sibling processes are not each other's parents.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 

@@ -1,4 +1,4 @@
-// Memory of several GPUs behind one address, which NVLink switches serve (CUDA's multicast objects).
+// Memory of several GPUs behind one address, served by NVLink switches (CUDA's multicast objects).
 //
 //     rank 0                       everybody else
 //     Multicast(device, ranks, bytes)
@@ -9,8 +9,9 @@
 //                  -- all have bound --
 //     own(): this rank's memory as it is; all(): the address in front of everybody's
 //
-// The handle is a file descriptor, which a process fetches from another one of its host and user. GPUs of several hosts
-// (fabric handles) are not done. Needs CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: NVSwitch and Hopper or later.
+// The handle is a file descriptor, which a process fetches from another one on its host with the same user. GPUs of
+// several hosts (fabric handles) are not supported. Needs CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: NVSwitch and Hopper
+// or later.
 #pragma once
 
 #include <cuda.h>
@@ -22,12 +23,12 @@
 
 namespace syntony::cuda {
 
-/// One thread at a time.
+/// Not thread-safe.
 class Multicast {
  public:
-  /// Rank 0's. Throws std::invalid_argument, in a sentence, where the GPU cannot join such an object.
+  /// For rank 0. Throws std::invalid_argument if the GPU cannot join such an object.
   Multicast(int device, std::uint32_t ranks, std::size_t bytes);
-  /// The others'; `exported` is rank 0's.
+  /// For the others; `exported` is rank 0's.
   Multicast(int device, std::uint32_t ranks, std::size_t bytes, std::string_view exported);
   ~Multicast();
   Multicast(const Multicast&) = delete;
@@ -52,7 +53,7 @@ class Multicast {
 
   int device_;
   std::uint32_t ranks_;
-  std::size_t bytes_;  // as asked for, rounded up to what such objects are made of
+  std::size_t bytes_;  // as requested, rounded up to the granularity of such objects
   CUmemGenericAllocationHandle object_ = 0, memory_ = 0;
   CUdeviceptr own_ = 0, all_ = 0;
   int shared_ = -1;  // the descriptor that others fetch

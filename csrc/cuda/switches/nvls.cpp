@@ -25,7 +25,7 @@ SwitchedGroup::SwitchedGroup(const Multicast& memory, std::uint32_t rank, const 
     : memory_(memory), rank_(rank), shape_(checked(shape, memory, rank)), last_(memory.device()) {}
 
 SwitchedGroup::~SwitchedGroup() {
-  // What still runs uses the memory and the words.
+  // Launches still running use the memory and the words.
   if (last_stream_) static_cast<void>(cudaEventSynchronize(last_.handle()));
 }
 

@@ -1,4 +1,4 @@
-// What a collective through switches is launched with (device/nvls.hpp), sizes put in; knows no CUDA.
+// The launch parameters of a collective through switches (device/nvls.hpp), with sizes filled in; independent of CUDA.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace syntony::cuda {
 
-/// `elements` of one block of the collective; pointers are the caller's to add. Throws std::invalid_argument, in a
-/// sentence, for what a switch does not do.
+/// `elements` of one block of the collective; the caller adds the pointers. Throws std::invalid_argument for what a
+/// switch cannot do.
 [[nodiscard]] NvlsLaunch switched(const NvlsShape& shape, std::uint32_t rank, Collective collective, DType dtype,
                                   ReduceOp op, std::size_t elements);
 
