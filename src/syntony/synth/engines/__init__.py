@@ -1,1 +1,1 @@
-"""Engines: from a topology and a collective to a schedule. `registry` lists them."""
+"""Engines: each computes a schedule from a topology and a collective. `registry` lists them."""

@@ -1,15 +1,15 @@
-"""Engine `auto`: asks all engines that fit, several at once, and keeps the schedule with the shortest simulated time.
+"""Engine `auto`: runs all suitable engines, several at once, and keeps the schedule with the shortest simulated time.
 
-    at once     forest ──▶ greedy ──▶ hierarchy ──▶ greedy in slices ──▶ ..    who answers soon; then what they found,
-                pipeline ──────▶ teccl ─────────────▶ taccl ──────▶ ..         cut; beside them those who take time
+    at once     forest ──▶ greedy ──▶ hierarchy ──▶ greedy in slices ──▶ ..    quick engines, then cuts of their
+                pipeline ──────▶ teccl ─────────────▶ taccl ──────▶ ..         results; beside them, slow engines
     simulated    12 us      10 us        9 us      8 us                        at the size, cut as the executor cuts
     kept                                           greedy
 
-Each engine works in a process of its own (workers.py), so a stuck one holds up nobody, and one that is late is ended.
-The search ends when a schedule is as fast as the bounds allow, when all have answered, or when time is up; then the
-best schedule so far is returned. Its proof says who was asked and what came of it.
+Each engine runs in its own process (workers.py), so a stuck one delays nobody, and a late one is ended. The search ends
+when a schedule is as fast as the bounds allow, when all engines have answered, or when time is up; then the best
+schedule so far is returned. Its proof lists the engines and their results.
 
-With `auto:in_network`, switches may add and copy, too; without it, the schedule can be run by ranks alone.
+With `auto:in_network`, switches may also add and copy; without it, ranks alone can run the schedule.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from syntony.topologies.topology import Topology
 __all__ = ["Found", "Refused", "attempts", "candidates", "run", "seconds_at"]
 
 COMPARED = "fastest simulated"
-"""How a proof begins that is none, but says what was compared."""
+"""The beginning of a proof that proves nothing, but says what was compared."""
 CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 SWITCHES = "in_network"
-"""The argument that lets switches add and copy."""
+"""The argument that allows switches to add and copy."""
 PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy", "bfb")
-"""The engines that are asked in this process first,"""
+"""Engines that run first, in this process,"""
 SMALL = 48
-"""up to so many ranks."""
+"""on networks of up to this many ranks."""
 MOST_WORKERS = 4
-"""Each takes the memory of a search."""
+"""Each worker needs the memory of a search."""
 PATIENCE = 0.5
-"""The part of the time that is left that one gets while others wait; the first one of all gets everything."""
+"""The part of the remaining time that an engine gets while others wait; the very first one gets all of it."""
 SEARCHING = 0.9
-"""Of an engine's time: what follows its search (proof, bounds, simulation) takes some, too."""
+"""The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The name of an engine, the problems that it is asked for, and how long it takes.
+    """The name of an engine, the problems that it is used for, and how long it takes.
 
-    takes    it answers soon; or it takes long, and is asked beside those; or it takes all the time that it is given
+    takes    quick; or slow, and run beside the quick ones; or it uses all the time that it is given
     """
 
     engine: str
@@ -113,15 +113,15 @@ CANDIDATES = (
     Candidate("teccl", _up_to(32), "long"),
     Candidate("sccl", _up_to(8), "all"),
 )
-"""In the order in which they are asked."""
+"""In the order in which they run."""
 FALLBACK = "greedy"
-"""The engine that is asked if no other one returned a schedule."""
+"""The engine that runs if no other one returned a schedule."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
-    """The engine; see the top of the file. With steps or rounds given, it is engine `sccl`.
+    """The engine; see the module docstring. With steps or rounds given, it is engine `sccl`.
 
-    Its proof says what was compared. Raises EngineError if none of the engines returns a schedule.
+    Its proof says what was compared. Raises EngineError if no engine returns a schedule.
     """
     best: Found | None = None
     told: dict[str, str] = {}
@@ -156,10 +156,10 @@ def candidates(
     known: Collection[str] = (),
     workers: Workers | None = None,
 ) -> Iterator[Found]:
-    """The schedules of the candidates, as they are found; `known` engines are not asked again.
+    """The schedules of the candidates, as they are found; `known` engines do not run again.
 
-    `workers` are there for several searches, one after another; by default the search has its own.
-    Raises EngineError if there is none at all.
+    `workers` can be shared by consecutive searches; by default the search has its own.
+    Raises EngineError if there is no schedule.
     """
     none_yet, refusal = not known, None
     for one in attempts(topology, collective, size, budget, argument, known, workers):
@@ -181,7 +181,7 @@ def attempts(
     known: Collection[str] = (),
     workers: Workers | None = None,
 ) -> Iterator[Found | Refused]:
-    """What each engine that is asked answers, in the order of their answers; see `candidates`."""
+    """The answers of the engines, in order of arrival; see `candidates`."""
     if argument not in ("", SWITCHES):
         raise EngineError(f"engine auto takes the argument {SWITCHES} or none, not '{argument}'")
     if budget.steps is not None or budget.rounds is not None:
@@ -204,7 +204,7 @@ def attempts(
                     return
                 agenda.hear(answer)
                 if not workers.busy and (long := agenda.beside(workers.most)):
-                    workers.ask(long)  # works while the others are asked here
+                    workers.ask(long)  # it works while the others run here
             while True:
                 while workers.busy < workers.most and budget.left():
                     more = agenda.next(workers.questions, workers.most)
@@ -223,7 +223,7 @@ def attempts(
 
 
 class _Agenda:
-    """What is still to be asked: who answers soon, then cuts of what they found; beside both, who takes all time."""
+    """The remaining questions: quick engines, then cuts of their results; beside both, the slow ones."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -232,18 +232,18 @@ class _Agenda:
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
         self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
         self._first = True
-        self._asked: set[str] = set()  # of those that answer soon
-        self._uncut: dict[str, Found] = {}  # by engine, what it found last
+        self._asked: set[str] = set()  # quick engines already asked
+        self._uncut: dict[str, Found] = {}  # by engine, its last result
 
     def prompt(self) -> Iterator[Question]:
-        """Those to be asked in this process, on a small network: they answer before a worker has begun."""
+        """Questions for this process, on a small network: they are answered before a worker has started."""
         while self._soon and self._soon[0] in PROMPT:
             asked = self.next([], 1)
             assert isinstance(asked, Question)
             yield asked
 
     def next(self, busy: Sequence[Question | Cutting], most: int) -> Question | Cutting | None:
-        """The next question, when of `most` workers those are busy with others; None: there is none (for now)."""
+        """The next question, if of `most` workers those are busy with others; None if there is none (for now)."""
         left = SEARCHING * self._budget.left()
         at_work = {one.engine for one in busy}
         uncut = [one for engine, one in self._uncut.items() if engine not in at_work]
@@ -264,29 +264,29 @@ class _Agenda:
         return None
 
     def beside(self, most: int) -> Question | None:
-        """The first of those that take long, where of `most` workers one can be spared while others are asked."""
+        """The first slow question, if of `most` workers one is free while the others run."""
         return self._long(most - 1) if self._beside and most > 1 else None
 
     def _long(self, room: int) -> Question:
-        """The next one that takes long, when so many can be asked at once."""
+        """The next slow question, if this many can run at once."""
         alone = len(self._beside) <= room or self._beside[0].takes == "long"
         asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
         seconds = share * SEARCHING * self._budget.left()
         return Question(asked, self._topology, self._collective, self._size, seconds)
 
     def hear(self, answer: Found | Refused) -> None:
-        """Remembers what can be cut."""
+        """Remembers results that can be cut."""
         if isinstance(answer, Found) and answer.engine in self._asked:
             self._uncut[answer.engine] = answer
 
 
 def most_workers() -> int:
-    """How many engines are asked at once."""
+    """The number of engines that run at once."""
     return min(cores(), MOST_WORKERS)
 
 
 def _ends(answer: Found | Refused, size: int) -> bool:
-    """Whether nothing better than this is possible."""
+    """Whether no better answer is possible."""
     if isinstance(answer, Refused) or answer.schedule.bounds is None:
         return False
     return answer.seconds <= CLOSE * answer.schedule.bounds.seconds(size)

@@ -1,4 +1,4 @@
-"""What an engine is: a function from topology, collective, size and budget to a Schedule."""
+"""The interface of engines: a function from topology, collective, size and budget to a Schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEETS_BOUND = "optimal throughput: what the links carry, counted exactly, meets 
 
 
 BOUND_SECONDS = 1.0
-"""What bounds may take after the end of a search."""
+"""Seconds for bounds after the end of a search."""
 
 
 class EngineError(UserError):
@@ -38,9 +38,9 @@ class Budget(Deadline):
     """Limits for an engine.
 
     timeout  seconds of wall clock
-    steps    at most so many steps; None: the engine's choice
-    rounds   at most so many rounds (see Schedule.rounds); None: the engine's choice
-    better   called with every schedule that is better than those before, as it is found
+    steps    maximum number of steps; None: the engine's choice
+    rounds   maximum number of rounds (see Schedule.rounds); None: the engine's choice
+    better   called with every new best schedule, as it is found
     """
 
     timeout: float = 60.0
@@ -49,7 +49,7 @@ class Budget(Deadline):
     better: Callable[[Schedule], None] | None = field(default=None, compare=False)
 
     def for_bounds(self) -> Deadline:
-        """What bounds may take: what is left, and a little when a search has taken everything."""
+        """The time for bounds: what is left, plus a little if a search has used up everything."""
         return Deadline(max(self.left(), BOUND_SECONDS))
 
 
@@ -90,7 +90,7 @@ class Engine:
 
 
 def checked(schedule: Schedule) -> Schedule:
-    """The schedule, which the checker passed. Raises AssertionError where it refuses: a defect of the engine."""
+    """The schedule, if the checker accepts it. Raises AssertionError if not: a defect of the engine."""
     verdict = check_schedule(schedule)
     if not verdict:
         raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")

@@ -1,8 +1,8 @@
-"""Engine `greedy`: schedules for any connected network; the next transfer is always the one that would arrive first.
+"""Engine `greedy`: schedules for any connected network; it always adds the transfer that would arrive first.
 
-Every link has a time from which it is free, every rank a time at which it holds each chunk. Of all (chunk, route) whose
+Every link has a time from which it is free, every rank a time at which it gets each chunk. Of all (chunk, route) whose
 source holds the chunk and whose destination still wants it, the one that would arrive first becomes a transfer, and its
-links are busy until its last byte. This is repeated until every rank has all its chunks:
+links are busy until its last byte. This repeats until every rank has all its chunks:
 
     link 0 -> 1   [chunk 0][chunk 3 ]
     link 1 -> 2            [chunk 0 ][chunk 3]         time runs to the right
@@ -16,7 +16,7 @@ For gather, scatter and all_to_all, each chunk first gets a path, one after anot
 link costs its load so far, in seconds, plus the seconds that the chunk would add. Then every hop starts as soon as its
 chunk has arrived and its links are free, first come, first served.
 
-Collectives that sum are made in reverse (symmetry/reversal.py). No optimality is proven; the gap to the bound is given.
+Reducing collectives are made in reverse (symmetry/reversal.py). No optimality is proven; the gap to the bound is given.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PIPELINE_CHUNKS = 8
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError for steps or rounds, OutOfTimeError."""
+    """The engine; see the module docstring. Raises EngineError for steps or rounds, OutOfTimeError."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine greedy takes no --steps or --rounds; use --engine sccl")
     if collective.kind == "all_reduce":
@@ -69,9 +69,9 @@ def _pipelined(collective: Collective) -> Collective:
 
 
 def _spread(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """A collective that sums nothing."""
+    """A collective without sums."""
     network = Network(topology, collective)
-    latency(network)  # Raises where a rank cannot be reached.
+    latency(network)  # raises if a rank cannot be reached
     timetable = _Timetable(network, size, budget)
     if collective.kind in ("all_gather", "broadcast"):
         timetable.spread_to_all()
@@ -120,7 +120,7 @@ class _Timetable:
         self._fixed: list[_Fixed] = []
 
     def spread_to_all(self) -> None:
-        """Every chunk to every rank."""
+        """Sends every chunk to every rank."""
         ranks = self._collective.ranks
         wants = np.ones((len(self._bytes), ranks), bool)
         missing = np.full(len(self._bytes), ranks)
@@ -155,7 +155,7 @@ class _Timetable:
             heapq.heappush(heap, (arrival, count, chunk, route.dst, arrival))
 
     def send_each(self) -> None:
-        """Every chunk to the one rank that wants it."""
+        """Sends every chunk to the one rank that wants it."""
         ranks = self._collective.ranks
         jobs = []
         for chunk in range(len(self._bytes)):
@@ -178,7 +178,7 @@ class _Timetable:
                 heapq.heappush(ready, (arrival, number, chunk, hop + 1))
 
     def transfers(self) -> list[Transfer]:
-        """All fixed transfers, by start; a step is one more than that in which the value came, and lanes keep order."""
+        """All transfers by start; a step is one after the arrival of the value, and lanes keep their order."""
         arrived: dict[tuple[int, int], int] = {}
         lane: dict[tuple[int, ...], int] = defaultdict(int)
         rows = []

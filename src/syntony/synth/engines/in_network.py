@@ -8,15 +8,15 @@ r"""Engine `in_network`: trees whose inner nodes are switches that add, and swit
      ▲ ▼  ▲ ▼       ▲ ▼  ▲ ▼              ▲      ▲      ▲
       0    1         2    3               1      2      3
 
-Data are summed up a cheap tree to its root and copied down another one. On the way, ranks and switches that reduce add
-the messages that meet in them; other switches and NICs only forward each message. The root of an all_reduce is a switch
-that adds and copies (or, if none does both, a rank); of the other collectives, the rank that wants or has the block. A
-link costs its load so far, in seconds, plus what the chunk would add, and each chunk takes the root that leaves the
-busiest link least loaded. So chunks spread over rails and spines.
+Data is summed up a cheap tree to its root and copied down another one. On the way, ranks and switches that reduce add
+the messages that meet in them; other switches and NICs only forward. The root of an all_reduce is a switch that adds
+and copies (or, if none does both, a rank); for the other collectives it is the rank that wants or has the block. A link
+costs its load so far, in seconds, plus what the chunk would add, and each chunk takes the root that leaves the busiest
+link least loaded. So chunks spread over rails and spines.
 
-Chunks that share a link follow one another a step apart; others move at the same time, as far as the slots of the
-switches allow. With aggregators that serve hot parameters only (Pan et al., Libra, arXiv 2205.05243), the `hot` share
-of an all_reduce is summed in switches, and the rest by ranks (engine forest, or greedy if forest cannot).
+Chunks that share a link follow one another a step apart; others move at the same time, as far as the switches' slots
+allow. With aggregators that serve only hot parameters (Pan et al., Libra, arXiv 2205.05243), switches sum the `hot`
+share of an all_reduce, and ranks the rest (engine forest, or greedy if forest cannot).
 
 The trees are those of Graham et al. (SHARP, COM-HPC'16) and Sapio et al. (SwitchML, NSDI'21, section 6).
 """
@@ -48,7 +48,7 @@ PIPELINE_CHUNKS = 64
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError if no switch can help, OutOfTimeError."""
+    """The engine; see the module docstring. Raises EngineError if no switch can help, OutOfTimeError."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine in_network takes no --steps or --rounds; use --engine sccl")
     _check_help(topology, collective)
@@ -78,7 +78,7 @@ def _check_help(topology: Topology, collective: Collective) -> None:
 
 
 def _pipelined(topology: Topology, collective: Collective) -> Collective:
-    """One chunk is cut into many: as many for each of the switches that can help, where these are few."""
+    """Cuts a single chunk into many; if few switches can help, into equally many for each."""
     if collective.blocks > 1 or len(collective.chunks) > 1:
         return collective
     able = sum(node.able for node in topology.nodes)
@@ -96,7 +96,7 @@ def _among_ranks(topology: Topology, collective: Collective, size: int, budget: 
 
 
 def _beside(one: Schedule, share: Fraction, other: Schedule) -> Schedule:
-    """Both at once: the first `share` of the buffer by the one, the rest by the other."""
+    """Both at once: the first `share` of the buffer by `one`, the rest by `other`."""
     chunks, values = len(one.collective.chunks), len(one.values)
     mine, theirs, moved, more = one.values, other.values, one.transfers, other.transfers
     weights = [schedule.collective.chunks.weight.astype(np.int64) for schedule in (one, other)]
@@ -153,7 +153,7 @@ class _Plan:
     """The trees of a chunk: `up`, along which it is summed; `down`, along which it is copied; either may be a single
     node.
 
-    `start` is the step in which its links are free of the chunks before it.
+    `start` is the step from which its links are free of earlier chunks.
     """
 
     up: _TreeNode
@@ -171,7 +171,7 @@ class _Trees:
         self.topology, self.collective, self.budget = topology, collective, budget
         self.network = Network(topology, collective)
         self.members = set(collective.members)
-        self.seconds = [0.0] * len(topology.links)  # asked of each link
+        self.seconds = [0.0] * len(topology.links)  # load of each link
         self.into = self._grouped(lambda link: link.dst)
         self.out_of = self._grouped(lambda link: link.src)
         nodes = topology.nodes
@@ -194,7 +194,7 @@ class _Trees:
         """
         wanted = set(leaves) - {root}
         step = self._grown(root, wanted, weight, summing)
-        inner: dict[int, list[int]] = {}  # a node of the tree -> those next to it, away from the root
+        inner: dict[int, list[int]] = {}  # a node of the tree -> its neighbours away from the root
         for node, link in step.items():
             inner.setdefault(link.dst if summing else link.src, []).append(node)
         missing = wanted - step.keys()
@@ -220,8 +220,8 @@ class _Trees:
     def _grown(self, root: int, leaves: set[int], weight: int, summing: bool) -> dict[int, Link]:
         """Per node of the tree but the root, its link in it.
 
-        The nearest leaf is joined to the tree, the next nearest to the tree as it is then, and so on (Takahashi and
-        Matsuyama, 1980). The distance is the cost of the way to the nearest node of the tree that adds or copies.
+        The nearest leaf joins the tree, then the leaf nearest to the new tree, and so on (Takahashi and Matsuyama,
+        1980). The distance is the cost of the path to the nearest node of the tree that adds or copies.
         """
         cost = {root: 0.0}
         step: dict[int, Link] = {}
@@ -278,8 +278,8 @@ class _Trees:
         return plans
 
     def _best_of(self, tried: list[tuple[float, float, int]], chunk: int, weight: int) -> _Plan:
-        """`tried` is a heap of scores and meeting points. Scores only grow as links get more load, so the least one is
-        updated again and again until it stays the least.
+        """`tried` is a heap of scores and meeting points. Scores only grow as load grows, so the least one is updated
+        repeatedly until it stays the least.
         """
         while True:
             order = tried[0][2]
@@ -303,7 +303,7 @@ class _Trees:
         up = down = _TreeNode(home)
         if collective.combining:
             up = self._tree(home, (collective.members[rank] for rank in sorted(collective.pre(chunk))), weight, True)
-            if len(up.children) == 1 and home not in self.members:  # all meet before it: there, if it copies as well
+            if len(up.children) == 1 and home not in self.members:  # all meet below: use that node if it also copies
                 before = up.children[0][0].node
                 if self._works_at(before, summing=False):
                     return self._plan(chunk, before, weight)
@@ -319,7 +319,7 @@ class _Trees:
         return max((self.seconds[link] + more for link, more in added.items()), default=0.0), sum(added.values())
 
     def _added(self, plan: _Plan, weight: int) -> dict[int, float]:
-        """Seconds that the plan asks of each of its links."""
+        """Seconds that the plan adds to each of its links."""
         added: dict[int, float] = {}
         for route in plan.routes():
             for link in route:
@@ -329,7 +329,7 @@ class _Trees:
     # --- the schedule -------------------------------------------------------------------------------------------------
 
     def schedule(self) -> Schedule:
-        """Plans for all chunks, written down as transfers."""
+        """Plans all chunks and returns them as transfers."""
         plans = self._plans()
         starts = self._starts(plans)
         empty = Schedule(self.topology, self.collective, ValueBuilder().build(), Transfers.of([]))
@@ -404,7 +404,7 @@ class _Trees:
         return None if aggregator is None else aggregator.slots
 
     def _number_format(self, adding: set[int]) -> str:
-        """The first format of the first switch that all have. Raises EngineError where there is none."""
+        """The first format of the first switch that all have. Raises EngineError if there is none."""
         chosen = [(node, node.aggregator) for node in self.topology.nodes if node.id in adding and node.aggregator]
         if not chosen:
             return ""

@@ -1,23 +1,23 @@
-r"""Engine `one_shot`: all_reduce for small sizes; ranks gather each other's contributions and add them themselves.
+r"""Engine `one_shot`: all_reduce for small sizes; each rank gathers all contributions and adds them itself.
 
-Sums that meet at an owner and are copied from there cross the network twice. Where latency is all that counts, once is
-enough, though more bytes move: every rank gets everything, and adds it in the same order as all others do.
+Sums made at an owner and copied from there cross the network twice. If only latency matters, once is enough, though
+more bytes move: every rank gets everything, and adds it in the same order as all others do.
 
         two shots                            one shot
         0 ──▶ 1 ◀── 2    then back           0 ◀─▶ 1 ◀─▶ 2      each holds 0, 1, 2 and makes the sum 0 + 1 + 2
 
-On a grid of levels (symmetry/levels.py) lines take the place of the whole, one level after another, so that a rank
-gets no more than the lines have ranks, and still nothing crosses the network twice:
+On a grid of levels (symmetry/levels.py), the lines of one level after another do the same, so that a rank receives only
+as much as its lines have ranks, and still nothing crosses the network twice:
 
         level 0   0 ─ 1   2 ─ 3     both make 0 + 1, both make 2 + 3
         level 1   0 ─ 2   1 ─ 3     all make (0 + 1) + (2 + 3)
 
-Where bytes begin to count, some levels take two shots, a reduce_scatter before and an all_gather after the others,
+If bandwidth begins to matter, some levels take two shots, a reduce_scatter before and an all_gather after the others,
 which then move only a share. One part of the buffer per level begins with that level, so that all wires are in use.
 
-Every rank ends with the same value, hence the same bits; Swing and Trivance, in their forms for small sizes, add in
-another order at each rank. The direct all_reduce of libraries ("one-shot", for example in TensorRT-LLM), over networks
-in which ranks forward; on grids it is recursive multiplying (Thakur et al., 2005).
+Every rank ends with the same value, hence the same bits; Swing and Trivance, in their forms for small sizes, add in a
+different order at each rank. This is the direct all_reduce of libraries ("one-shot", for example in TensorRT-LLM), over
+networks in which ranks forward; on grids it is recursive multiplying (Thakur et al., 2005).
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "one_shot"
 MOST_TRANSFERS = 1 << 18
-"""Everything to everybody is n (n - 1) transfers; more take longer than they are worth."""
+"""Everything to everybody takes n (n - 1) transfers; beyond this many, the search is not worth its time."""
 
 Integers = NDArray[np.signedinteger]
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError where it is no all_reduce, or has too many transfers."""
+    """The engine; see the module docstring. Raises EngineError for other collectives or too many transfers."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine one_shot takes no --steps or --rounds; use --engine sccl")
     if collective.kind != "all_reduce":
@@ -78,7 +78,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
 
 
 def _grids(topology: Topology, collective: Collective) -> list[Integers]:
-    """The ranks as grids whose lines gather one axis after another: the levels if there are any; one line of all."""
+    """Grids of the ranks whose lines gather one axis after another: the levels, if any; one line of all ranks."""
     ranks = collective.ranks
     grids: list[Integers] = []
     with suppress(LevelsError):
@@ -90,7 +90,7 @@ def _grids(topology: Topology, collective: Collective) -> list[Integers]:
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """A line of the grid: its ranks, and schedules of its own wires, whose links are numbered by `links`."""
+    """A line of the grid: its ranks, and schedules on its own wires, whose links are numbered by `links`."""
 
     ranks: list[int]
     links: Integers
@@ -98,7 +98,7 @@ class _Line:
     scatter: Schedule | None
 
     def hops(self, schedule: Schedule) -> Iterator[Transfer]:
-        """The schedule's transfers, with the ranks and links of the whole; values are still its own."""
+        """The schedule's transfers, with the ranks and links of the whole; values keep its numbers."""
         for row in schedule.transfers.rows():
             route = tuple(self.links[list(row.route)].tolist())
             yield replace(row, src=self.ranks[row.src], dst=self.ranks[row.dst], route=route)
@@ -108,14 +108,14 @@ class _Grid:
     """The ranks as a grid, with the lines of every axis."""
 
     def __init__(self, topology: Topology, collective: Collective, grid: Integers, size: int, budget: Budget) -> None:
-        """Raises EngineError where the ranks of a line are not joined, or time runs out."""
+        """Raises EngineError if the ranks of a line are not connected, or time runs out."""
         self._topology, self._collective, self._grid = topology, collective, grid
         self._size, self._budget = size, budget
         self._known: dict[object, tuple[Schedule, Schedule | None]] = {}
         self._axes = [[self._line(ranks) for ranks in self._lines(axis)] for axis in range(grid.ndim)]
 
     def schedules(self) -> Iterator[Schedule]:
-        """All axes in one shot, then one axis in two, then two, .., as long as there is time."""
+        """All axes in one shot, then one axis in two shots, then two, .., as long as there is time."""
         for twice in range(self._grid.ndim):
             if not twice or self._budget.left():
                 yield self._schedule(twice)
@@ -124,7 +124,7 @@ class _Grid:
         return np.moveaxis(self._grid, axis, -1).reshape(-1, self._grid.shape[axis])
 
     def _line(self, ranks: Integers) -> _Line:
-        """A line with its schedules; of lines with equal wires one is searched."""
+        """A line with its schedules; only one of several lines with equal wires is searched."""
         members, alone = np.asarray(self._collective.members), self._grid.ndim == 1
         if alone:
             wires = Wires(self._topology, np.arange(len(self._topology.links)))
@@ -161,7 +161,7 @@ class _Grid:
 
 
 class _Part:
-    """A chunk on its way: which value each rank has that goes on; `held` lacks those that are done with theirs."""
+    """The state of a chunk: the value that each active rank holds; ranks that are done are not in `held`."""
 
     def __init__(self, builder: ValueBuilder, chunk: int, ranks: int) -> None:
         self._builder, self._step = builder, 0
@@ -169,7 +169,7 @@ class _Part:
         self._held = {rank: builder.contribution(chunk, rank) for rank in range(ranks)}
 
     def moved(self, axes: list[list[_Line]], piece: tuple[int, ...]) -> list[Transfer]:
-        """Its transfers; the first axes, as many as `piece` has places, take two shots."""
+        """Its transfers; as many of the first axes as `piece` has entries take two shots."""
         for lines, place in zip(axes, piece, strict=False):
             self._scatter(lines, place)
         for lines in axes[len(piece) :]:
@@ -179,7 +179,7 @@ class _Part:
         return self._rows
 
     def _scatter(self, lines: list[_Line], place: int) -> None:
-        """The sums of lines meet at the rank at `place`."""
+        """Each line sums its values at the rank at `place`."""
         begun, self._held = self._held, {}
         for line in lines:
             if line.ranks[0] in begun:
@@ -198,7 +198,7 @@ class _Part:
         self._step += max(line.scatter.steps for line in lines if line.scatter)
 
     def _gather(self, lines: list[_Line]) -> None:
-        """All ranks of a line get all its values, and add them as soon as the last is there."""
+        """All ranks of a line get all its values, and add them as soon as the last one arrives."""
         for line in lines:
             if line.ranks[0] in self._held and len(line.ranks) > 1:
                 values = [self._held[rank] for rank in line.ranks]

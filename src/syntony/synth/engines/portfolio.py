@@ -1,11 +1,11 @@
-"""Portfolio: for every size the schedule that is simulated fastest there.
+"""Portfolio: for every size, the schedule with the shortest simulated time.
 
     size        1K          24K                1M                    1G
     fastest     |-- sccl ---|----- greedy -----|------ forest -------..       an entry each: a schedule, its last size
 
-Engines are asked at sizes four times apart (those that do not depend on the size, once), all their schedules are
-simulated at sizes twice apart, and the sizes at which the fastest one changes are found by bisection. A schedule is
-kept while it is within KEEP of the fastest, so that few schedules are enough.
+Engines run at sizes four times apart (those that do not depend on the size, once). All their schedules are simulated at
+sizes twice apart, and the sizes at which the fastest one changes are found by bisection. A schedule is kept while it is
+within KEEP of the fastest, so that few schedules are enough.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _asked(schedule: Schedule) -> tuple[str, tuple[int, ...], int]:
 
 
 def portfolio(topology: Topology, collective: Collective, smallest: int, largest: int, budget: Budget) -> Portfolio:
-    """For sizes from `smallest` to `largest` bytes. Raises EngineError where no engine has a schedule."""
+    """For sizes from `smallest` to `largest` bytes. Raises EngineError if no engine has a schedule."""
     sizes = _powers(smallest, largest, 4)
     found: list[Schedule] = []
     with Workers(most_workers()) as workers:
@@ -86,7 +86,7 @@ def portfolio(topology: Topology, collective: Collective, smallest: int, largest
             try:
                 found += [one.schedule for one in asked]
             except OutOfTimeError:
-                continue  # A share may be too short; what it leaves goes to the next ones.
+                continue  # a share may be too short; the next engines get what it leaves
     if not found:
         raise OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s; --timeout allows more")
     return Portfolio(tuple(_entries(found, _powers(smallest, largest, 2))))
@@ -101,7 +101,7 @@ def _powers(smallest: int, largest: int, factor: int) -> list[int]:
 
 
 def _entries(found: list[Schedule], sizes: list[int]) -> list[Entry]:
-    """The entries: each schedule is kept for as long as it is good enough."""
+    """The entries: each schedule is kept as long as it is good enough."""
     seconds: list[Callable[[int], float]] = [_remembered(schedule) for schedule in found]
 
     def fastest(size: int) -> int:
@@ -119,7 +119,7 @@ def _entries(found: list[Schedule], sizes: list[int]) -> list[Entry]:
                 middle = round((low * high) ** 0.5)
                 low, high = (middle, high) if good(turn, middle) else (low, middle)
             entries.append(Entry(found[turn], low))
-            turn, before = fastest(high), high  # need not be the fastest at `size`
+            turn, before = fastest(high), high  # may not be the fastest at `size`
         before = size
     return [*entries, Entry(found[turn], None)]
 

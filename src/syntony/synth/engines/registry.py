@@ -1,4 +1,4 @@
-"""The table of engines, and where to add one.
+"""The table of engines; add new ones here.
 
 An engine is a module with a function `run` (engines/engine.py); it is imported when the engine runs.
 """
@@ -59,7 +59,7 @@ ENGINES = (
 
 
 def engine_named(text: str) -> Engine:
-    """The engine of that name, with the argument that follows it behind a colon, if any. Raises EngineError."""
+    """The engine of that name, with its argument behind a colon, if any. Raises EngineError."""
     name, _, argument = text.partition(":")
     for engine in ENGINES:
         if engine.name == name:

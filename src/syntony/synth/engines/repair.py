@@ -9,10 +9,10 @@ spare capacity, and the others are kept:
     all_gather, broadcast      a tree per chunk
     reduce_scatter, reduce     the same, backwards
     all_reduce                 trees for sums, then trees for copies, which share the links
-    all_to_all, gather, ..     a path per chunk; lost ones are routed anew, and all balanced (graph/balanced_paths.hpp)
+    all_to_all, gather, ..     a path per chunk; lost ones are rerouted, and all balanced (graph/balanced_paths.hpp)
 
-How much each link may carry follows from the exact bound of the degraded network; the gap to it is part of the result.
-A schedule that is not made of trees or paths (because switches add, or sums cross) is synthesized anew by engine
+The exact bound of the degraded network determines how much each link may carry; the gap to it is part of the result. A
+schedule that does not consist of trees or paths (because switches add, or sums cross) is synthesized anew by engine
 `auto`.
 """
 
@@ -51,9 +51,9 @@ ENGINE = "repair"
 NEAR = 0.01
 """Paths are balanced until they are within this of the bound."""
 GOOD = Fraction(2, 100)
-"""Where mending leaves a gap above this,"""
+"""If the repair leaves a gap above this,"""
 ANEW_RANKS = 32
-"""the exact engine is asked too, which may cut chunks otherwise; for trees up to so many ranks."""
+"""the exact engine, which may cut chunks differently, also runs; for trees, up to this many ranks."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -94,7 +94,7 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
 
 
 def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
-    """Per rank of the old collective its new number; -1: lost. Raises UserError."""
+    """The new number of each rank of the old collective; -1: lost. Raises UserError."""
     left = damage.node_at[list(collective.members)] >= 0
     if not left.any():
         raise UserError(f"{damage.topology.name}: no member of the {collective.kind} is left")
@@ -122,7 +122,7 @@ def _what_is_left(collective: Collective, rank_at: Integers, damage: Degraded) -
 
 
 def _uncut(collective: Collective) -> Collective:
-    """The collective with one chunk per block, and blocks as large as they are."""
+    """The collective with one chunk per block, and blocks of unchanged sizes."""
     weight = block_weights(collective).reshape(-1)
     return replace(collective, chunks=ChunkTable(np.arange(len(weight)), weight // gcd(*weight.tolist())))
 
@@ -154,9 +154,9 @@ def _mended(
 
 
 def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: bool) -> Standing:
-    """The trees that spread chunks, or (backwards) that sum them up, as trees from where they are summed.
+    """The trees that spread chunks, or (backwards) that sum them, as trees from the rank of the sum.
 
-    Raises NotMendableError where some chunk's transfers are no tree.
+    Raises NotMendableError if some chunk's transfers are not a tree.
     """
     moved, ranks = old.transfers, old.collective.ranks
     rows = np.flatnonzero(moved.reduces if backwards else ~moved.reduces)
@@ -181,7 +181,7 @@ def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: boo
     tail, head = rank_at[tail], rank_at[head]
     kept_trees = rank_at[root] >= 0
     kept = np.repeat(kept_trees, shape[1]) & (head >= 0)
-    # The children of a lost rank have no parent: the links to them are lost, too.
+    # The children of a lost rank have no parent: the links to them are also lost.
     link, lengths = link[np.repeat(kept, lengths)], lengths[kept]
     offset = np.concatenate(([0], np.cumsum(lengths)))
     weight = old.collective.chunks.weight[kept_trees].astype(np.int64)
@@ -201,7 +201,7 @@ def _by_chunk(chunk: Integers, step: Integers) -> Integers:
 def _rerouted(
     old: Schedule, damage: Degraded, rank_at: Integers, collective: Collective, time: Fraction, budget: Budget
 ) -> Schedule:
-    """Chunks on their old paths where those still lead, all balanced. Raises NotMendableError."""
+    """Chunks on their old paths if these still exist, all balanced. Raises NotMendableError."""
     moved, before = old.transfers, old.collective
     if (old.values.rank < 0).any():
         raise NotMendableError("paths sum nothing")

@@ -1,13 +1,13 @@
-"""Engines at work in processes of their own: several at once, each ended when its time is up, whatever it is at.
+"""Runs engines in separate processes: several at once, each ended when its time is up.
 
     auto ──(engine, problem, seconds)──▶ worker 0: forest     ──(schedule, simulated seconds)──▶ auto
          ──────────────────────────────▶ worker 1: pipeline   ──(refused: why)─────────────────▶
                                          ended at its limit; the next engine gets a new worker
 
-A worker is a fresh interpreter, no fork: whoever calls an engine may have threads, GPUs or MPI.
+A worker is a fresh interpreter, not a fork: the caller of an engine may have threads, GPUs or MPI.
 
-On a machine that others use, too, seconds of wall clock do not repeat. Workers that count processor time have limits of
-that, and `Workers.now` tells what a wall clock would if each of them had a processor to itself:
+On a shared machine, wall-clock times are not reproducible. So workers can have limits on processor time, and
+`Workers.now` then shows what a wall clock would if each of them had a processor to itself:
 
     wall clock       [worker 0: 3 s ][ waits for others ][worker 0: 1 s ]
     Workers.now      [worker 0: 3 s ][worker 0: 1 s ]
@@ -38,7 +38,7 @@ from syntony.synth.simulation.usual_slice import MOST_MESSAGES, usual_slice
 from syntony.topologies.topology import Topology
 
 GAIN = 0.999
-"""A schedule in slices is taken when it is at least so much faster."""
+"""A sliced schedule is taken only if it takes at most this part of the time."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
 
@@ -54,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Refused:
-    """An engine that gave no schedule: why not."""
+    """An engine gave no schedule, and why."""
 
     engine: str
     error: EngineError
@@ -62,7 +62,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Question:
-    """What an engine is asked. `cuts`: whether what it finds is also cut into slices."""
+    """A question to an engine. `cuts`: whether its result is also cut into slices."""
 
     engine: str
     topology: Topology
@@ -72,9 +72,9 @@ class Question:
     cuts: bool = True
 
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
-        """Asks the engine, in this process: what it finds, and then cuts of that, each if it is faster.
+        """Runs the engine in this process: yields its result, and then faster cuts of it.
 
-        `better` is told what an engine that says so has found before it ends.
+        `better` gets intermediate results of engines that report them.
         """
 
         def tell(schedule: Schedule) -> None:

@@ -58,7 +58,7 @@ Integers = NDArray[np.signedinteger]
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError for what it does not do, OutOfTimeError.
+    """The engine; see the module docstring. Raises EngineError for unsupported problems, OutOfTimeError.
 
     `size` does not matter. Blocks are cut anew, as the flows divide them.
     """
@@ -163,7 +163,7 @@ class _Plan:
         return np.unique(np.concatenate((ends, first, first + self.weights * grain)))
 
     def span(self, grain: int) -> int:
-        """More than any block is long."""
+        """An upper bound on the length of blocks."""
         return int(self.weights.max()) * grain + 1
 
     def schedule(self, grain: int, cuts: Integers) -> Schedule:
@@ -263,7 +263,7 @@ class _Arrivals:
         self._known: dict[int, Integers] = {}
 
     def at(self, node: int) -> _At:
-        """What arrives at a member's node. Raises OutOfTimeError."""
+        """The parts that arrive at a member's node. Raises OutOfTimeError."""
         if not self._budget.left():
             raise OutOfTimeError(
                 f"engine bfb needs more than {self._budget.timeout:g} s; allow more with --timeout, or --engine greedy "
@@ -280,7 +280,7 @@ class _Arrivals:
         return _At(ids, [self._sources[job] for job in jobs], [self._weights[job] for job in jobs], balances)
 
     def _distances(self, node: int) -> Integers:
-        """From every source's node to this one."""
+        """The distance from every source's node to this one."""
         if node not in self._known:
             self._known[node] = np.asarray(self._backwards.distances(node))[self._homes].astype(np.int64)
         return self._known[node]
@@ -288,7 +288,7 @@ class _Arrivals:
 
 @dataclass(frozen=True, eq=False)
 class _At:
-    """What arrives at one rank, step by step: its links, and per step the source ranks, weights and balance."""
+    """Arrivals at one rank, step by step: its links, and per step the source ranks, weights and balance."""
 
     links: Integers
     sources: list[Integers]
@@ -316,7 +316,7 @@ class _At:
 
 
 class _Images:
-    """What happens at one rank of an orbit, moved to all others."""
+    """Maps the arrivals at one rank of an orbit to all others."""
 
     def __init__(self, topology: Topology, group: FreeGroup) -> None:
         self._topology, self._group = topology, group
@@ -330,7 +330,7 @@ class _Images:
         members = np.asarray(sorted(position, key=position.__getitem__))
         rank_at = np.full(len(self._topology.nodes), -1)
         rank_at[members] = np.arange(len(members))
-        # Element k brings the source that it moves to a sender, as seen from the home, to that sender.
+        # Element k maps the source, as seen from the home, to its sender.
         seen = rank_at[self._inverse[:, members[list(senders)]]]  # (order, senders)
         first = np.searchsorted(parts[0], seen.reshape(-1))
         many = np.searchsorted(parts[0], seen.reshape(-1), side="right") - first

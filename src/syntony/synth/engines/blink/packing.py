@@ -47,7 +47,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights of the known trees, in their order; trees found later have none.
+    """Weights of the known trees, in their order; trees found later have weight 0.
 
     weight  per tree; those of a root add up to what it must send
     excess  load of the busiest link relative to its capacity; 1 is the throughput bound
@@ -112,7 +112,7 @@ class Packing:
         self.uses: Any = coo_array((np.ones(len(link)), (link, tree)), shape=shape).tocsr()
 
     def search(self, seconds: float) -> Weights:
-        """The best packing found when it is within EPSILON of what is proven, or when time is up."""
+        """The best packing found once it is within EPSILON of what is proven, or time is up."""
         budget = Budget(seconds)
         most = max(1, MOST_EDGES // len(self.owed))
         phases = 8
@@ -150,16 +150,16 @@ class Packing:
         return other if one is None or other.excess < one.excess else one
 
     def weighed(self, weight: Doubles) -> Weights:
-        """With these weights, whatever they add up to."""
+        """Weights as given, whatever they add up to."""
         roots = self.roots
         total = np.bincount(roots, weight, len(self.owed))
         scaled = weight * (self.owed / np.where(total > 0, total, 1.0))[roots]
         return Weights(scaled, float((self.uses @ scaled / self.room).max()))
 
     def reweighted(self, trees: Integers, seconds: float) -> tuple[Weights, Doubles] | None:
-        """The best weights for these trees alone, which leave none where none is needed, and the prices of links.
+        """The best weights for only these trees, which give zero to unneeded ones, and the prices of links.
 
-        None where the solver gives up, or runs out of time.
+        None if the solver gives up or runs out of time.
         """
         from scipy.optimize import linprog
         from scipy.sparse import coo_array, hstack
@@ -196,7 +196,7 @@ class Packing:
             self.proven = max(self.proven, int(cost) / worth)
 
     def trees(self, found: Weights) -> Trees:
-        """Those with a weight, by root; weights rounded to whole numbers, alike for all roots."""
+        """The trees with a weight, by root; weights rounded to whole numbers, alike for all roots."""
         kept = np.flatnonzero(found.weight)
         kept = kept[np.argsort(self.roots[kept], kind="stable")]
         roots = self.roots[kept]
@@ -223,7 +223,7 @@ class Packing:
 
 
 def _rounded(parts: Doubles) -> Integers:
-    """Whole numbers near the parts, that add up to the whole number that these add up to."""
+    """Whole numbers near the parts, with the same sum, which must be whole."""
     whole = np.floor(parts + 1e-6).astype(np.int64)
     whole[np.argsort(whole - parts)[: round(float(parts.sum())) - int(whole.sum())]] += 1
     return whole

@@ -1,8 +1,8 @@
 """Engine `fast`: an all_to_all whose blocks may differ in size, as the schedule of a stage plan (stage_plan.py).
 
 The pieces of a block are its chunks, with their bytes as weights. Stage s sends from box to box in step s + 1. Bytes
-that first move to another rank of the sending box do so one step before, and those that then move on inside the
-receiving box one step after. Of several routes, a message takes the least loaded one so far.
+that must first move to another rank of the sending box do so one step before, and those that then move on inside the
+receiving box do so one step after. Of several routes, a message takes the one that is least loaded so far.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENGINE = "fast"
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError for other collectives, and where there are no boxes."""
+    """The engine; see the module docstring. Raises EngineError for other collectives, or if there are no boxes."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine fast takes no --steps or --rounds; use --engine sccl")
     if collective.kind != "all_to_all":

@@ -33,7 +33,7 @@ Key = tuple[Integers, ...]
 
 
 class WrongPlanError(AssertionError):
-    """A plan that does not deliver every byte once, or whose stages are no permutations."""
+    """A plan that does not deliver every byte once, or whose stages are not permutations."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,12 @@
-"""Trees that a local search mends, or grows, for links that may carry so much: near the bound, and fast at any scale.
+"""Trees repaired or grown by a local search, for links with limited capacity: near the bound, and fast at any scale.
 
-    standing trees, some links lost      ──▶ branches are hung anew where links have room
-    no trees, and too many ranks for     ──▶ trees grown one after another, then mended where
-    an exact packing                         links carry too much              (csrc/solve/trees/regraft.hpp)
+    existing trees, some links lost      ──▶ branches are reattached where links have room
+    no trees, and too many ranks for     ──▶ trees grown one after another, then repaired where
+    an exact packing                         links are overloaded              (csrc/solve/trees/regraft.hpp)
 
-Trees that sum and trees that spread share the links: how a link is divided between both follows from where room is
-left. How much each may carry is what it carries in the time of the bound, and some slack: as little as will do. Loads
-are counted exactly afterwards, so the gap is proven.
+Trees that sum and trees that spread share the links; the division of a link between both follows from where room is
+left. A link may carry what it can in the time of the bound, plus some slack, as little as suffices. Loads are counted
+exactly afterwards, so the gap is proven.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from syntony.topologies.topology import Topology
 SLACKS = (0.01, 0.04, 0.1, 0.3)
 """How far above the bound links may be loaded; tried one after another until the trees fit."""
 FINE = 256
-"""Trees are cut until the slowest link can carry at least so many."""
+"""Trees are cut until the slowest link can carry at least this many."""
 ROUNDS = 60
 """Rounds of moving load away from overloaded links, per attempt."""
 LEAST_TREES = 64
-"""Trees that are grown, at least: of few roots, several each."""
+"""The least number of trees to grow: with few roots, several each."""
 _MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
@@ -45,7 +45,7 @@ Integers = NDArray[np.signedinteger]
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """T trees over n ranks, n - 1 edges each; or none of their edges, and they are to be grown.
+    """T trees over n ranks, n - 1 edges each; or only their roots, if they are to be grown.
 
     root, weight   (T,)
     backwards      (T,)  whether they sum: edges lead away from the root, links towards it
@@ -73,7 +73,7 @@ class Standing:
 
     @staticmethod
     def bare(collective: Collective) -> Standing:
-        """Only the roots of the trees that the collective needs, in turns those that sum and those that spread."""
+        """Only the roots of the trees that the collective needs, alternating those that sum and those that spread."""
         ranks, owed = collective.ranks, block_weights(collective).reshape(-1)
         roots = np.full(1, collective.root) if collective.rooted else np.arange(ranks)
         owed = owed[:1] if collective.rooted else np.ones(ranks, np.int64) if collective.kind == "all_reduce" else owed
@@ -93,7 +93,7 @@ def _goes(collective: Collective, backwards: bool) -> bool:
 
 
 def grown(topology: Topology, collective: Collective, time: Fraction, deadline: Deadline) -> Schedule:
-    """A schedule along trees that are grown for `time` seconds per byte, or little more. It has no bounds yet."""
+    """A schedule along trees grown for `time` seconds per byte, or little more. It has no bounds yet."""
     schedule = best_grafted(topology, collective, Standing.bare(collective), time, deadline)
     assert schedule is not None, "what is grown has no circle"
     return schedule
@@ -102,7 +102,7 @@ def grown(topology: Topology, collective: Collective, time: Fraction, deadline: 
 def best_grafted(
     topology: Topology, collective: Collective, standing: Standing, time: Fraction, deadline: Deadline
 ) -> Schedule | None:
-    """The best schedule that less or more slack leads to, at least one attempt. None where a tree has a circle."""
+    """The best schedule over several slacks, at least one attempt. None if a tree has a cycle."""
     best: tuple[Fraction, Schedule] | None = None
     for slack in SLACKS:
         if best and not deadline.left():
@@ -121,7 +121,7 @@ def best_grafted(
 
 
 def _schedule(topology: Topology, collective: Collective, up: Trees, down: Trees) -> Schedule:
-    """The schedule along trees that sum, trees that spread, or first these and then those."""
+    """The schedule along trees that sum, trees that spread, or the former and then the latter."""
     if collective.kind == "all_reduce":
         gather = Collective.make("all_gather", members=collective.members)
         up, down = common_weights(up, down)
@@ -137,7 +137,7 @@ def _regrafted(
 ) -> tuple[Trees, Trees] | None:
     """The trees that sum, and those that spread; links are loaded for `time` seconds per byte, or `slack` more.
 
-    None where a tree has a circle.
+    None if a tree has a cycle.
     """
     network = Network(topology, collective)
     total = int(standing.weight.sum()) // (2 if collective.kind == "all_reduce" else 1)

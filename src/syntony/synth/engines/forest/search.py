@@ -57,24 +57,24 @@ from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.topology import Topology
 
 FOLDED = 512
-"""From so many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
+"""From this many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 GROWN = 192
-"""From so many ranks on, trees are grown by a local search first, and packed exactly only where that leaves a gap."""
+"""From this many ranks on, a local search grows trees first; they are packed exactly only if that leaves a gap."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
-"""Trees that the linear program's answer is rounded to,"""
+"""Number of trees to which the linear program's solution is rounded,"""
 LOSS = 1e-3
-"""after so much is taken off, to make up for what rounding takes off the links."""
+"""after taking this much off, to make up for what rounding takes off the links."""
 
 _GOOD, _WHOLE = Fraction(1, 100), 2048
-"""Up to so many ranks all roots' trees are packed after all, if orbits leave more than this gap."""
+"""Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
 
 Integers = NDArray[np.signedinteger]
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
-    """The engine; see the top of the file. Raises EngineError for what has no trees, and where a relay is unbalanced.
+    """The engine; see the module docstring. Raises EngineError for collectives without trees or an unbalanced relay.
 
     `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: how many trees per root.
     """
@@ -114,7 +114,7 @@ def _exact(topology: Topology, collective: Collective, fixed: int | None, budget
 
 
 def _alone(topology: Topology, collective: Collective) -> bool:
-    """Whether no declared symmetry takes every rank to another."""
+    """Whether no declared symmetry maps every rank to another."""
     generators = fitting_generators(Network(topology, collective))
     return FreeGroup.within(len(topology.nodes), collective.members, generators).order == 1
 
@@ -133,7 +133,7 @@ def _proven(schedule: Schedule) -> Schedule:
 
 
 def _trees_asked(argument: str) -> int | None:
-    """How many trees per root the engine's argument asks for. Raises EngineError."""
+    """The number of trees per root in the engine's argument. Raises EngineError."""
     if not argument:
         return None
     if not argument.isdecimal() or not 1 <= int(argument) <= MOST:
@@ -175,7 +175,7 @@ def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
 
 
 def _trees(folded: Schedule | None) -> int:
-    """How many trees every root has."""
+    """The number of trees of every root."""
     return 1 if folded is None else len(folded.collective.chunks) // folded.collective.ranks
 
 
@@ -280,7 +280,7 @@ def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Tr
 
 
 def _balanced(network: Network, room: list[int]) -> list[int]:
-    """As much of the room as lets every relay take in what it sends out: whole numbers never balance by themselves."""
+    """The largest part of the room that lets every relay take in what it sends out; whole numbers rarely balance."""
     room = list(room)
     relays: dict[int, tuple[list[int], list[int]]] = {
         node.id: ([], []) for node in network.topology.nodes if node.kind != "rank"

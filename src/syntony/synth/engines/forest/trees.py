@@ -21,7 +21,7 @@ Integers = NDArray[np.signedinteger]
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """T trees over n ranks, by root; a tree's edges are in an order in which every source has been reached before.
+    """T trees over n ranks, by root; a tree's edges are in an order in which each source has been reached before.
 
     root, weight        (T,)      whose block, and how much of it
     src, dst, route     (T, n-1)  of every edge; the route is an index
@@ -37,12 +37,12 @@ class Trees:
     link: Integers
 
     def cut(self, tree: Integers, weight: Integers) -> Trees:
-        """Piece i of them is of tree[i] and has weight[i]."""
+        """Cuts trees: piece i is a copy of tree[i] with weight[i]."""
         edges = {name: getattr(self, name)[tree] for name in ("root", "src", "dst", "route")}
         return replace(self, weight=weight, **edges)
 
     def depths(self) -> Integers:
-        """(T, n-1): how far from the root each edge begins."""
+        """(T, n-1): the distance from the root at which each edge begins."""
         src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
         return _solve.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
 

@@ -1,7 +1,7 @@
-"""The compositions that engine `hierarchy` knows, by name: one table.
+"""The table of named compositions of engine `hierarchy`.
 
-Each is an order of levels and a solver for each. All are described for all_gather; reduce_scatter is the same in
-reverse (so its innermost level is first), and all_reduce is a reduce_scatter followed by an all_gather.
+Each is an order of levels and a solver for each. All are described for all_gather; reduce_scatter is the reverse (so
+its innermost level is first), and all_reduce is a reduce_scatter followed by an all_gather.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ r"""Schedules of single lines of a level: the network of a line, and a schedule 
      sw0   /   │   \                         and its schedule mapped to every line
           0    1    2         3  4  5        of equal shape, by renaming links
 
-The wires of a line are the links on routes of fewest links between its ranks that no other rank lies on.
+The wires of a line are the links on routes with the fewest links between its ranks, without other ranks on them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Wires:
 
 
 def wires_of(topology: Topology, line: Integers) -> Wires:
-    """The wires of a line, which is given by its ranks of the topology. Raises EngineError where it is not joined."""
+    """The wires of a line, given by its ranks in the topology. Raises EngineError if it is not connected."""
     members = line.tolist()
     network = Network(topology, Collective.make("all_gather", members=members))
     usable = np.asarray([link.id for link in network.links], np.int64)
@@ -70,7 +70,7 @@ def wires_of(topology: Topology, line: Integers) -> Wires:
 
 
 class LineSolver:
-    """Solves lines, each shape once."""
+    """Solves lines, each distinct shape once."""
 
     def __init__(self, kind: str, size: int, budget: Budget) -> None:
         self._kind, self._size, self._budget = kind, size, budget
@@ -135,7 +135,7 @@ class _Direct:
             self._routes.setdefault((route.src, route.dst), []).append(route)
 
     def hop(self, chunk: int, src: int, dst: int, step: int) -> Transfer:
-        """One message. Raises EngineError where ranks lie between the two."""
+        """One message. Raises EngineError if other ranks lie between the two."""
         routes = self._routes.get((src, dst))
         if routes is None:
             raise EngineError(f"engine hierarchy: other ranks lie between ranks {src} and {dst} of a level's line")

@@ -40,7 +40,7 @@ ENGINE = "hierarchy"
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
-    """The engine; see the top of the file. Raises EngineError where there are no levels, or not for this collective."""
+    """The engine; see the module docstring. Raises EngineError if there are no levels, or not for this collective."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine hierarchy takes no --steps or --rounds; use --engine sccl")
     name, at, shape = argument.partition("@")
@@ -57,7 +57,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 
 def _best(topology: Topology, collective: Collective, levels: Levels, size: int, budget: Budget) -> Schedule:
-    """The composition that is simulated fastest, of those that there is time for."""
+    """The composition with the shortest simulated time among those that there is time for."""
     found: list[tuple[float, Schedule]] = []
     refused: EngineError | None = None
     for composition in COMPOSITIONS:

@@ -1,4 +1,4 @@
-"""Shares: which part of every block passes the levels in which order, so that all levels are equally busy.
+"""Shares: the part of every block that passes the levels in each order, so that all levels are equally busy.
 
 In an all_gather, the last level moves the most: all that the levels before it have gathered. Over levels of n
 and m ranks, whose lines need a and b seconds for a block per rank, if part x of each block takes one order and 1 - x
@@ -24,9 +24,9 @@ from syntony.synth.engines.hierarchy.stages import Group
 from syntony.synth.symmetry.levels import Levels
 
 MOST_PARTS = 24
-"""What shares are parts of at most: so many chunks for each that there was."""
+"""The most parts that shares are divided into: each chunk is cut into up to this many."""
 WORTH = 0.02
-"""Busiest wires so much less busy are worth more parts."""
+"""Reduction of the busiest wires' load that justifies more parts."""
 
 
 def groups_of(kind: str, levels: Levels, composition: Composition, seconds: Sequence[Fraction]) -> tuple[Group, ...]:
@@ -74,13 +74,13 @@ def _balanced(shape: Sequence[int], seconds: Sequence[float]) -> tuple[Group, ..
 
 
 def _rotations(levels: int) -> list[tuple[int, ...]]:
-    """Every level first in one of them, and in turn after that, inside first."""
+    """For each level, an order that begins with it; the rest in turn, inside first."""
     inner_first = tuple(range(levels))[::-1]
     return [inner_first[turn:] + inner_first[:turn] for turn in range(levels)]
 
 
 def _rounded(shares: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to `parts`, about in these shares."""
+    """Whole numbers that sum to `parts`, approximately in these shares."""
     wanted = shares * parts
     whole = np.floor(wanted + 1e-9).astype(np.int64)
     whole[np.argsort(whole - wanted, kind="stable")[: parts - int(whole.sum())]] += 1

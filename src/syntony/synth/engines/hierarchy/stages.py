@@ -6,7 +6,7 @@ r"""Stages: combines the schedules of lines into one of all ranks.
       stage 2, level 1:  lines (0 1 2 3), (4 5 6 7), (8 9 10 11), each from its second rank to the others
 
 A block is cut wherever one of the schedules that carry it cuts its blocks. So every piece is a part of one chunk of
-each of these schedules, and has the transfers of that chunk, with ranks and links renamed.
+each of these schedules, and gets the transfers of that chunk, with ranks and links renamed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SolvedLevel:
 
     @cached_property
     def block_seconds(self) -> Fraction:
-        """Seconds per byte of a block that the busiest line needs, when every rank of it has one."""
+        """Seconds per byte of a block on the busiest line, if every rank of it has one."""
         seconds = []
         for schedule in {id(schedule): schedule for schedule in self._schedules}.values():
             chunks = schedule.collective.chunks
@@ -76,7 +76,7 @@ class SolvedLevel:
         return max(seconds)
 
     def whole(self) -> int:
-        """A number of parts that no schedule's chunk cuts."""
+        """A number of parts such that no schedule's chunk boundary falls inside a part."""
         return lcm(*(table.whole for table in self._tables))
 
     def ends(self, line: int, block: int, whole: int) -> Integers:
@@ -84,11 +84,11 @@ class SolvedLevel:
         return self._tables[line].ends(block, whole)
 
     def table_of(self, line: int) -> int:
-        """Lines of equal numbers have one schedule."""
+        """Lines with equal numbers share one schedule."""
         return id(self._tables[line])
 
     def transfers(self, line: int, block: int, ends: Integers, whole: int) -> tuple[Integers, Integers]:
-        """Two columns: the piece of the block, of those that end at `ends`, and a row of this table that takes it."""
+        """Two columns: the piece of the block, of those that end at `ends`, and the row of this table that moves it."""
         table = self._tables[line]
         chunk = table.first[block] + np.searchsorted(table.ends(block, whole), ends)
         begin, count = table.begin[chunk], np.diff(table.begin)[chunk]
@@ -182,7 +182,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A level's part of a block's way: `holders` have it before, each on a line of its own, where it is `block`."""
+    """One level's stage of a block: `holders` have it before, each on a separate line, where it is `block`."""
 
     level: int
     holders: Integers

@@ -1,1 +1,1 @@
-"""Engine `pipeline`: shallow trees in slices, for middle sizes."""
+"""Engine `pipeline`: shallow trees in slices, for medium sizes."""

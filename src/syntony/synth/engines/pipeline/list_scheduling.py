@@ -1,12 +1,12 @@
-"""Orders for the transfers of a schedule: by urgency, or at the pace of a pipeline. Steps say them.
+"""Orders the transfers of a schedule, by urgency or at the pace of a pipeline, and stores the order as steps.
 
-    by urgency   the one with the longest way to go first, on links that each has to itself
+    by urgency   the transfer with the longest remaining path first, on exclusively used links
                  (csrc/solve/simulate/list_schedule.hpp)
     at pace      slice 0 of every transfer as soon as it can begin; slice i, i turns later
 
 The times at which transfers begin, for one size, become their steps, which are the order of lanes for every size.
 
-Where chunks are slices of larger ones, each slice may be due a little later than the one before: as much later as the
+If chunks are slices of larger ones, each slice may be due slightly later than the one before: by the time for which the
 busiest link is busy with a slice (a turn). So an all_reduce copies its first slices while it still sums the last.
 """
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 def by_urgency(schedule: Schedule, size: int, stages: int = 1) -> Schedule:
     """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay.
 
-    stages   every so many chunks follow each other: each is due a little later than the one before
+    stages   every `stages` chunks follow each other: each is due slightly later than the one before
     """
     whole = expand(schedule)
     if not len(whole.transfers):
@@ -42,7 +42,7 @@ def by_urgency(schedule: Schedule, size: int, stages: int = 1) -> Schedule:
 
 
 def at_pace(schedule: Schedule, size: int, slices: int) -> Schedule:
-    """The whole schedule, every so many chunks of which are slices of one, with steps at which no lane need wait."""
+    """The whole schedule, in which groups of `slices` chunks are slices of one, with steps that make no lane wait."""
     whole = expand(schedule)
     if not len(whole.transfers):
         return whole
@@ -55,8 +55,8 @@ def at_pace(schedule: Schedule, size: int, slices: int) -> Schedule:
 
 
 def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedule:
-    """In the order in which they start. A transfer that waits starts later than what it waits for; where neither alpha
-    nor bytes take time, its position in the chain decides."""
+    """Transfers by start. A transfer starts later than those it waits for; if neither alpha nor bytes take time, its
+    position in the chain decides."""
     moved = whole.transfers
     order = np.lexsort((depth, start))
     later = (np.diff(start[order]) > 0) | (np.diff(depth[order]) > 0)
@@ -80,7 +80,7 @@ def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedu
 class _Tasks:
     """The columns of Tasks (csrc/solve/simulate/list_schedule.hpp): the transfers, then the sums of what they deliver.
 
-    transfers   how many there are
+    transfers   their number
     busiest     seconds for which the busiest link is busy
     """
 
@@ -121,6 +121,6 @@ class _Tasks:
         )
 
     def times(self) -> tuple[Floats, NDArray[np.int32]]:
-        """When every transfer starts, in seconds, and how deep in a chain it is."""
+        """The start of every transfer, in seconds, and its depth in a chain."""
         found = list_schedule(self)
         return found["start"][: self.transfers], found["depth"][: self.transfers]

@@ -1,10 +1,10 @@
-"""Shallow trees that negotiate for links: any number of them, for sums and for copies together.
+"""Shallow trees that negotiate for links: any number of them, for sums and copies together.
 
     patience 1      few hops, some links busier than need be       small sizes
     patience 0.01   links evenly busy, deeper                      large sizes; csrc/solve/trees/negotiated.hpp
 
-Which is best depends on the size, so some numbers of trees and patiences are tried. The trees of an all_reduce have
-the roots that the best trees of infinite size have (bounds/references.py): on a mesh the middle, not the corners.
+The best choice depends on the size, so several numbers of trees and patiences are tried. The trees of an all_reduce
+have the roots of the best trees of infinite size (bounds/references.py): on a mesh the middle, not the corners.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.routes import Route, routes_of
 
 NUMBERS = (2, 3, 4, 6, 16, 64)
-"""Trees of one root,"""
+"""Numbers of trees, if there is one root,"""
 PER_ROOT = (1, 2, 4)
-"""and of every root, where all are."""
+"""and per root, if all ranks are roots."""
 PATIENCE = (0.02, 0.1, 0.5, 2.0)
 ROUNDS = 32
 SLICES = (8, 64)
-"""That a tree's message is thought to be cut into: it goes on when one has arrived."""
+"""Assumed numbers of slices of a tree's message: a slice is forwarded when it has arrived."""
 MOST_HOPS = 12_000
-"""Hops of all trees together, at most, but for the least number of them."""
+"""The most hops of all trees together, except for the least number of trees."""
 
 Integers = NDArray[np.signedinteger]
 Hops = tuple[tuple[Route, int], ...]
@@ -40,7 +40,7 @@ Hops = tuple[tuple[Route, int], ...]
 
 @dataclass(frozen=True)
 class Tree:
-    """Hops with how far from the root they begin, from the root on; those of `up` lead to it."""
+    """Hops with the distance from the root at which they begin, from the root on; those of `up` lead to it."""
 
     root: int
     up: Hops
@@ -49,11 +49,11 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class Negotiation:
-    """What is to be spread or summed, over which routes.
+    """The data to spread or sum, and the routes to use.
 
     links    bandwidths, bytes/s
     time     seconds for which a link should be busy at most
-    shares   of each root, of the trees of an all_reduce; None: equal
+    shares   of each root among the trees of an all_reduce; None: equal
     """
 
     collective: Collective
@@ -65,7 +65,7 @@ class Negotiation:
 
     @staticmethod
     def of(network: Network, size: int, per_byte: float, deadline: Deadline) -> Negotiation | None:
-        """None where there is nothing to spread, or blocks are unequal. `per_byte`: seconds that it needs at least."""
+        """None if there is nothing to spread, or blocks are unequal. `per_byte`: least seconds per byte."""
         collective = network.collective
         blocks = np.bincount(collective.chunks.block, collective.chunks.weight)
         if collective.ranks == 1 or len(set(blocks.tolist())) > 1:
@@ -80,7 +80,7 @@ class Negotiation:
         return Negotiation(collective, routes_of(network).routes, links, size, max(1, size) * per_byte, shares)
 
     def forests(self) -> Iterator[list[list[Tree]]]:
-        """Different trees, number by number of them: of some patiences, first those that seem to take least."""
+        """Different trees, by number of trees: with some patiences, the fastest by estimate first."""
         ways = [way for way in (True, False) if self._goes(way)]
         for number, roots in enumerate(self._roots()):
             if number and len(roots) * len(ways) * (self.collective.ranks - 1) > MOST_HOPS:
@@ -109,7 +109,7 @@ class Negotiation:
                 yield dealt
 
     def _grown(self, roots: Integers, ways: list[bool], patience: float, slices: int) -> tuple[float, list[Tree]]:
-        """The trees, and how long the busiest link and the deepest trees take."""
+        """The trees, and the time for which the busiest link and the deepest trees take."""
         weight = max(1, self.size) / len(roots)
         found = _solve.negotiated_trees(
             self.collective.ranks,
@@ -133,7 +133,7 @@ class Negotiation:
         return found.busy + found.depth, [Tree(root, up, down) for root, up, down in both]
 
     def _timed(self, tree: list[int], backwards: bool) -> Hops:
-        """The hops with how far from the root they begin."""
+        """The hops with the distance from the root at which they begin."""
         reached: dict[int, int] = {}
         timed = []
         for number in tree:
@@ -145,7 +145,7 @@ class Negotiation:
 
 
 def _dealt(shares: NDArray[np.float64], number: int) -> Integers:
-    """So many roots, each as often as its share says (the largest remainders are rounded up)."""
+    """`number` roots, each as often as its share says (largest remainders are rounded up)."""
     wanted = shares * number
     times = np.floor(wanted).astype(np.int64)
     times[np.argsort(times - wanted, kind="stable")[: max(0, number - int(times.sum()))]] += 1

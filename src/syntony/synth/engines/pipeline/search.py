@@ -1,16 +1,16 @@
-"""Engine `pipeline`: shallow trees in slices, ordered by urgency; for middle sizes.
+"""Engine `pipeline`: shallow trees in slices, ordered by urgency; for medium sizes.
 
 Large messages need trees that use all links (engine forest), small ones need shallow trees. In between, trees that
 negotiate for links are nearly as good as the former and nearly as shallow as the latter; some numbers of them are
 tried, with more and less patience (pipeline/negotiation.py). Then chunks are cut into slices, and all transfers are
-ordered by urgency (pipeline/list_scheduling.py): the slices of an all_reduce follow each other, so that the links that
-sums need and those that copies need are busy at the same time:
+ordered by urgency (pipeline/list_scheduling.py): the slices of an all_reduce follow each other, so that links used for
+sums and links used for copies are busy at the same time:
 
         sums     [ slice 0 ][ slice 1 ][ slice 2 ]
         copies              [ slice 0 ][ slice 1 ][ slice 2 ]
 
 The problem is that of PipeComm (PKU, 2026), which packs such trees into a reservation table whose period repeats for
-every slice. The trees of engines forest and greedy are cut, ordered and simulated, too, so the result is never slower
+every slice. The trees of engines forest and greedy are also cut, ordered and simulated, so the result is never slower
 than theirs.
 """
 
@@ -40,17 +40,17 @@ from syntony.topologies.topology import Topology
 ENGINE = "pipeline"
 
 GLANCED = 3
-"""Of each number of trees so many forests, the most promising ones, are tried with"""
+"""For each number of trees, this many of the most promising forests are tried, with"""
 GLANCE = 20_000
-"""transfers or fewer, before"""
+"""this many transfers or fewer. Then"""
 FINALISTS = 3
-"""so many of all are cut in all ways."""
+"""this many of all forests are cut in all ways."""
 GAIN = 0.99
-"""What is better by less is not worth telling while the search goes on."""
+"""Improvements smaller than this are not reported during the search."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError for what has no trees."""
+    """The engine; see the module docstring. Raises EngineError for collectives without trees."""
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine pipeline takes no --steps or --rounds; use --engine sccl")
     if collective.kind in ("all_to_all", "gather", "scatter"):
@@ -72,7 +72,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
 
 
 def _bounded(schedule: Schedule, bounds: Bounds) -> Schedule:
-    """With the bounds of the collective, whose chunks were cut."""
+    """The schedule with the bounds of the collective before its chunks were cut."""
     farthest = latency(Network(schedule.topology, schedule.collective))
     return replace(schedule, engine=ENGINE, bounds=replace(bounds, latency=farthest), proof="")
 
@@ -80,7 +80,7 @@ def _bounded(schedule: Schedule, bounds: Bounds) -> Schedule:
 def _candidates(
     topology: Topology, collective: Collective, size: int, bounds: Bounds, budget: Budget
 ) -> Iterator[Schedule]:
-    """Each forest at a glance, then what the other engines find, and then all cuts of the best."""
+    """A quick try of each forest, then the results of the other engines, and then all cuts of the best."""
     uncut: list[tuple[Schedule, int]] = []
     times: list[tuple[float, int]] = []
 
@@ -107,7 +107,7 @@ def _candidates(
 
 
 def _schedule(topology: Topology, collective: Collective, trees: list[Tree]) -> Schedule:
-    """Chunk i goes along tree i."""
+    """Chunk i takes tree i."""
     rooted = collective.kind in ("all_gather", "reduce_scatter")
     block = [tree.root if rooted else 0 for tree in trees]
     cut = replace(collective, chunks=ChunkTable(np.asarray(block), np.ones(len(block), np.int64)))

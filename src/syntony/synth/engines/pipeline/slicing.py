@@ -4,8 +4,7 @@
     slice 1          1 ──▶ 2 ──▶ 3 ──▶ 4
 
 The simulator (simulation/moves.py) and Programs (csrc/core/program/program.hpp) slice long messages themselves. Here
-messages of any length are cut, and each slice may get steps of its own afterwards
-(engines/pipeline/list_scheduling.py).
+messages of any length are cut, and each slice may get separate steps afterwards (engines/pipeline/list_scheduling.py).
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""That a chunk is cut into, as long as they are of"""
+"""Numbers of slices per chunk that are tried, as long as slices have at least"""
 LEAST_BYTES = 1024
-"""or more, and there are at most"""
+"""bytes and there are at most"""
 MOST_TRANSFERS = 40_000
-"""altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
+"""transfers in total. Longer messages stream anyway (skews, csrc/core/program/program.hpp)."""
 
 
 def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedule]:
-    """The schedule in several numbers of slices at `size` bytes, with its bounds but no proof, each in some orders.
+    """The schedule in several numbers of slices for `size` bytes, with its bounds but no proof, each in some orders.
 
-    `stages`: every so many chunks of the schedule follow each other, as slices do.
+    `stages`: groups of this many chunks of the schedule follow each other, as slices do.
     """
     if len(schedule.transfers) <= MOST_TRANSFERS:
         for slices, cut in _cuts(expand(schedule), size, SLICES):
@@ -44,7 +43,7 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedul
 
 
 def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Iterator[Schedule]:
-    """The schedule in as many slices as have that many transfers, in the orders that are best most often."""
+    """The schedule in about `transfers` transfers, in the orders that are most often the best."""
     whole = expand(schedule)
     cuts = [cut for cut in _cuts(whole, size, SLICES) if len(cut[1].transfers) <= transfers]
     slices, cut = cuts[-1] if cuts else (1, whole)
@@ -52,8 +51,8 @@ def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Itera
 
 
 def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Schedule]:
-    """Trees that share no link stream best at pace, one slice behind the other; where they meet, urgency decides
-    better."""
+    """Trees that share no link stream best at pace, one slice behind the other; if they share links, ordering by
+    urgency is better."""
     yield cut
     if slices > 1:
         yield at_pace(cut, size, slices)
@@ -75,7 +74,7 @@ def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[
 def in_slices(schedule: Schedule, slices: int) -> Schedule:
     """The whole schedule with every chunk cut into `slices` equal ones. Bounds and proof are dropped.
 
-    A rank holds a value through transfers of smaller steps only, in each slice as in the whole.
+    A rank gets a value through transfers of smaller steps only, in each slice as in the whole.
     """
     whole = expand(schedule)
     chunks, values, moved = whole.collective.chunks, whole.values, whole.transfers

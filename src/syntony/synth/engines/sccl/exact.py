@@ -31,7 +31,7 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "sccl"
 MAX_SENDS = 2_000_000
-"""Instances of more chunks * routes * steps are refused."""
+"""Instances with more chunks * routes * steps are refused."""
 
 
 def solve_exactly(
@@ -53,7 +53,7 @@ def solve_exactly(
 def spread(
     topology: Topology, collective: Collective, steps: int, rounds: int, budget: Budget, solver: str = "CP-SAT"
 ) -> Schedule:
-    """The same for a collective that sums nothing, without bounds and proof."""
+    """The same for a collective without sums, without bounds and proof."""
     network = Network(topology, collective)
     bounds = bounds_of(topology, collective)
     limits = f"{counted(chunk_count(collective), 'chunk')}, {counted(steps, 'step')}, {counted(rounds, 'round')}"
@@ -73,13 +73,13 @@ def spread(
 
 
 def chunk_count(collective: Collective) -> int:
-    """C as SCCL counts it: chunks per block; of all_to_all, per rank's buffer."""
+    """C as in SCCL: chunks per block; for all_to_all, per rank's buffer."""
     blocks = collective.ranks if collective.kind == "all_to_all" else collective.blocks
     return len(collective.chunks) // blocks
 
 
 def rounds_floor(topology: Topology, collective: Collective) -> Fraction:
-    """A lower bound on rounds, for the collective's chunks as they are (of all_reduce: for this engine's schedules)."""
+    """A lower bound on rounds, for the collective's current chunks (for all_reduce: of this engine's schedules)."""
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
         return rounds_floor(topology.reversed(), gather) + rounds_floor(topology, gather)
@@ -88,7 +88,7 @@ def rounds_floor(topology: Topology, collective: Collective) -> Fraction:
 
 
 def rounds_floor_in(topology: Topology, collective: Collective, steps: int, budget: Budget) -> Fraction:
-    """A lower bound on rounds in so many steps, however chunks are cut further. Not for all_reduce."""
+    """A lower bound on rounds in `steps` steps, however finely chunks are cut. Not for all_reduce."""
     if collective.combining:
         return rounds_floor_in(topology.reversed(), collective.dual(), steps, budget)
     network = Network(topology, collective)
@@ -113,7 +113,7 @@ def nothing_moves(topology: Topology, collective: Collective) -> Schedule:
 
 
 def judged(schedule: Schedule, *more: str) -> Schedule:
-    """The schedule with its bounds and what is proven about it, followed by `more`."""
+    """The schedule with its bounds and proof, followed by `more`."""
     topology, collective = schedule.topology, schedule.collective
     bounds = bounds_of(topology, collective)
     steps, ratio = len(schedule.rounds), ratio_of(schedule)
@@ -130,12 +130,12 @@ def judged(schedule: Schedule, *more: str) -> Schedule:
 
 
 def ratio_of(schedule: Schedule) -> Fraction:
-    """R/C, with chunks of weight 1 counted."""
+    """R/C, counting chunks of weight 1."""
     return Fraction(int(schedule.rounds.sum())) / weight_count(schedule.collective)
 
 
 def weight_count(collective: Collective) -> Fraction:
-    """C, when chunks count by their weight."""
+    """C, counting chunks by their weight."""
     counted_blocks = collective.ranks if collective.kind == "all_to_all" else collective.blocks
     return Fraction(int(collective.chunks.weight.sum()), counted_blocks)
 
@@ -165,7 +165,7 @@ def _all_reduce(
                 raise
             except EngineError:
                 continue
-            # The all_gather has what the fewest rounds of the reduce_scatter leave; with less it cannot fare better.
+            # The all_gather gets what the fewest rounds of the reduce_scatter leave; with less it cannot do better.
             try:
                 return summed_and_spread(dual, up(second, rounds - lasting), cut)
             except UndecidedError:

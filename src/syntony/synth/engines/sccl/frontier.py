@@ -1,4 +1,4 @@
-"""The frontier of latency against bandwidth: for each number of steps, the least R/C, each with what proves it.
+"""The frontier of latency against bandwidth: for each number of steps, the least R/C with its proof.
 
     R/C ▲  x                   S = fewest steps, then one more each time. For each S a linear program bounds R/C from
         │     x                below (step_bound.py); ratios from there up to that of the last point are tried in
@@ -43,7 +43,7 @@ from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_
 from syntony.topologies.topology import Topology
 
 MIN_CUTS = 6
-"""Chunks are cut into up to so many pieces, or into twice as many as the lower bound on R/C needs,"""
+"""Chunks are cut into up to this many pieces, or into twice as many as the lower bound on R/C needs,"""
 MAX_CUTS = 48
 """but never into more than this."""
 
@@ -52,8 +52,8 @@ MAX_CUTS = 48
 class Point:
     """One point of the frontier. `schedule.proof` says what is proven about it.
 
-    optimal  no schedule of these steps has a smaller R/C, however finely chunks are cut (of all_reduce: none that is a
-             reduce_scatter, then an all_gather; where routes are many: none over shortest routes)
+    optimal  no schedule with these steps has a smaller R/C, however finely chunks are cut (for all_reduce: none that is
+             a reduce_scatter, then an all_gather; if there are many routes: none over shortest routes)
     """
 
     schedule: Schedule
@@ -187,7 +187,7 @@ class _RuledOut:
 
 
 def _candidates(steps: int, least: Fraction, best: Fraction | None, cuts: int) -> Iterator[tuple[Fraction, int, int]]:
-    """(R / pieces, R, pieces) with least <= R / pieces < best, in that order; endless where there is no best yet."""
+    """(R / pieces, R, pieces) with least <= R / pieces < best, in that order; infinite if there is no best yet."""
     top = best if best is not None else max(least, Fraction(steps)) + 1
     while True:
         found = []
@@ -212,7 +212,7 @@ def _cut_finer(collective: Collective, pieces: int) -> Collective:
 def _joined_walks(
     base: Collective, gather: Collective, down: Iterator[_Stage], up: Iterator[_Stage]
 ) -> Iterator[Point]:
-    """For each sum of steps, the best sum of two stages, where it beats those of fewer steps."""
+    """For each sum of steps, the best sum of two stages, if it beats those of fewer steps."""
     sides = [_Side(down), _Side(up)]
     best: Fraction | None = None
     for more in count():
@@ -238,13 +238,13 @@ class _Side:
         self._best: list[Point] = []
 
     def reach(self, stage: int) -> None:
-        """Walks so far, or to the end."""
+        """Walks to this stage, or to the end."""
         while len(self.stages) <= stage and (following := next(self._walk, None)) is not None:
             self.stages.append(following)
             self._best.append(following.point or self._best[-1])
 
     def at(self, stage: int) -> Point:
-        """The best point of so many more steps than the fewest."""
+        """The best point with this many more steps than the fewest."""
         return self._best[min(stage, len(self._best) - 1)]
 
     def least(self, stage: int) -> Fraction:

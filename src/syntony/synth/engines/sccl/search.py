@@ -1,4 +1,4 @@
-"""Engine `sccl`: the schedule of few steps and rounds that costs least, after Cai et al., SCCL (PPoPP'21).
+"""Engine `sccl`: the cheapest schedule by steps and rounds, after Cai et al., SCCL (PPoPP'21).
 
 A schedule of S steps and R rounds that cuts each block into C chunks costs about S * alpha + (R / C) * bytes * beta:
 S is its latency, R/C its bandwidth. exact.py decides one (C, S, R); frontier.py finds the best ones.
@@ -28,9 +28,9 @@ SOLVERS = {"": "CP-SAT", "z3": "z3"}
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine. With steps and rounds: that instance, on the collective's own chunks.
 
-    With steps alone: the least rounds for them. With neither: what costs least at `size` bytes among the schedule of
+    With only steps: the fewest rounds for them. With neither: the cheapest at `size` bytes among the schedule with the
     fewest steps on the collective's own chunks, which is found first, and the points of the frontier found in time.
-    Raises EngineError where no such schedule exists, UndecidedError.
+    Raises EngineError if no such schedule exists, UndecidedError.
     """
     solver = SOLVERS.get(argument)
     if solver is None:
@@ -56,7 +56,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 
 def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budget: Budget, solver: str) -> Schedule:
-    """With the failure of one round less proven."""
+    """The fewest rounds, with a proof that one round less is impossible."""
     halves = collective.kind == "all_reduce"
     base = in_owned_chunks(collective)[0] if halves else collective
     if steps < least_steps(topology, base):
@@ -76,7 +76,7 @@ def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budge
         except EngineError:
             continue
         if len(schedule.rounds) < steps:
-            return schedule  # One round per step was enough for fewer steps.
+            return schedule  # one round per step was enough for fewer steps
         form = " of this form" if halves else ""
         return judged(
             schedule, f"no schedule{form} of {counted(steps, 'step')} has fewer than {counted(rounds, 'round')}"
@@ -85,7 +85,7 @@ def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budge
 
 
 def _cost(schedule: Schedule, size: int) -> float:
-    """Seconds at `size` bytes when steps are barriers, each waiting for the slowest alpha in use."""
+    """Seconds at `size` bytes if steps are barriers, each waiting for the slowest alpha in use."""
     used = set(expand(schedule).transfers.link.tolist())
     alpha = max((schedule.topology.links[link].alpha for link in used), default=0.0)
     return len(schedule.rounds) * alpha + float(size * seconds_per_byte(schedule))

@@ -24,7 +24,7 @@ from syntony.synth.engines.taccl.routing import WORKERS
 from syntony.synth.engines.taccl.task import Task
 
 MOST_TRANSFERS = 3000
-"""With more, the order of stage 2 stays."""
+"""With more transfers, the order of stage 2 is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class Ordering:
     """Transfers in whole units of time.
 
     chunk, edge  of each
-    parent       per transfer the one that brings its chunk to its source; -1 at the chunk's home
+    parent       per transfer, the one that brings its chunk to its source; -1 at the chunk's home
     latency      until it has arrived
-    busy         per transfer its links, and how long each is held
-    after        pairs (earlier, later): whoever is later starts no sooner
+    busy         per transfer, its links, and how long each is held
+    after        pairs (earlier, later): the later one does not start before the earlier
     """
 
     chunk: tuple[int, ...]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from syntony.synth.engines.taccl.task import Task
 
 MOST_VARIABLES = 60_000
-"""With more, grown trees are all there is."""
+"""With more variables, only grown trees are used."""
 WORKERS = 4
 
 

@@ -39,7 +39,7 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "taccl"
 UNITS = 100_000
-"""The time of grown trees is divided into so many units, and everything is counted in them."""
+"""The time of grown trees is divided into this many units, in which everything is counted."""
 ROUTING = 0.6
 """Of the time, for stage 1; the rest is for stage 3."""
 
@@ -98,7 +98,7 @@ def _proof(sketch: Sketch, size: int, halves: list[_Found]) -> str:
 
 
 def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: int, timeout: float) -> _Found:
-    """A collective that sums nothing."""
+    """A collective without sums."""
     budget = Budget(timeout)
     task = Task.of(Logical.of(Network(topology, collective), sketch), size)
     start = grown(task)
@@ -130,7 +130,7 @@ def _schedule(task: Task, ordering: Ordering, start: list[int]) -> Schedule:
     rows = []
     for number in sorted(range(len(start)), key=start.__getitem__):
         chunk, edge = ordering.chunk[number], logical.edges[ordering.edge[number]]
-        # One more than that in which the chunk came, and what one edge carries keeps its order.
+        # One more than the arrival step of the chunk; transfers on one edge keep their order.
         step = max(arrived.get((chunk, edge.src), 0), lane[ordering.edge[number]])
         arrived[chunk, edge.dst] = step + 1
         lane[ordering.edge[number]] = step

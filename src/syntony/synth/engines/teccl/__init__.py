@@ -1,1 +1,1 @@
-"""Engine `teccl`: schedules for one size, alphas included; search.py says how."""
+"""Engine `teccl`: schedules optimized for one size, alphas included; see search.py."""

@@ -11,12 +11,11 @@ is at its end from epoch e + d on; ranks keep what they have:
     no copies, linear    held(e) = held(e - 1) + what arrives(e) - what leaves(e); what a rank wants is there at the end
     links                of an orbit: what is sent in any few epochs takes no longer than they last
 
-"Any few epochs" are as many as the longest message of the link takes. The objective is to send early, so
-that a horizon that is too long costs only variables. Switches cut through, so they neither store nor copy. Liu et al.,
+The windows of "any few epochs" are as long as the longest message of the link. The objective is to send early, so that
+a horizon that is too long costs only variables. Switches cut through, so they neither store nor copy. Liu et al.,
 SIGCOMM'24, sections 3.1 (copies), 4.1 (none) and 3.2 (epochs).
 
-Epochs round delays up, so the objective is not the real time; the resulting schedules are simulated, which rounds
-nothing.
+Epochs round delays up, so the objective is not the real time; the resulting schedules are simulated without rounding.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from syntony.synth.engines.teccl.trees import Hop, Want
 from syntony.synth.engines.teccl.ways import Floats, Integers, Ways
 
 MOST_INTEGERS = 6_000
-"""Variables of an integer program; HiGHS needs seconds for so many."""
+"""Most variables of an integer program, for which HiGHS needs seconds."""
 MOST_FLOWS = 20_000
-"""Variables of a linear program."""
+"""Most variables of a linear program."""
 MOST_EPOCHS = 40
 FEWEST_EPOCHS = 6
-"""Coarser grids say nothing."""
+"""Coarser grids are useless."""
 _LONGER = 1.25
-"""Epochs round delays up, so their horizon is longer than the time that is to be beaten;"""
+"""Epochs round delays up, so the horizon is longer than the time to beat;"""
 _HASTE = 3
-"""what is sent late costs more than in proportion, for the last arrival is what counts."""
+"""the cost of sending late grows faster than linearly, since the last arrival counts."""
 _UNITS = 1000
-"""What each rank wants of a flow, for the decomposition into paths."""
+"""Units of what each rank wants of a flow, for the decomposition into paths."""
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Epochs, and what the routes are in them, for `goods` things that move apart from one another.
+    """Epochs, and the parameters of routes in them, for `goods` things that move independently.
 
     count     of epochs
     seconds   of an epoch
@@ -71,9 +70,9 @@ class Grid:
 
 
 def planned(ways: Ways, wants: Sequence[Want], size: int, pieces: int, horizon: float, limit: float) -> list[Hop]:
-    """Hops that a program found in `limit` seconds of its solver, to beat a schedule that takes `horizon` seconds.
+    """Hops found by a program in `limit` seconds of its solver, to beat a schedule of `horizon` seconds.
 
-    None where it found none, or would be too large.
+    None if it found none, or would be too large.
     """
     alone = all(len(want.ranks) == 1 for want in wants)
     roots = sorted({want.root for want in wants})
@@ -132,7 +131,7 @@ class _Variables:
 def _solved(
     grid: Grid, rows: _Rows, variables: _Variables, low: Floats, high: Floats, integer: bool, limit: float
 ) -> Floats | None:
-    """The solution of earliest sending; None where none was found in time."""
+    """The solution that sends earliest; None if none was found in time."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
@@ -154,7 +153,7 @@ def _solved(
 
 
 def _links(grid: Grid, rows: _Rows, variables: _Variables, amount: float) -> None:
-    """No orbit of links is busy for longer than time lasts. `amount`: what one unit of a variable is of a good."""
+    """No orbit of links is busy for longer than the window. `amount`: the part of a good per unit of a variable."""
     ways = grid.ways
     for orbit in range(ways.orbits):
         busy = np.where(ways.orbit == orbit, grid.busy, 0.0).sum(axis=2) * amount
@@ -198,7 +197,7 @@ def _copies(grid: Grid, wants: Sequence[Want], pieces: int, limit: float) -> lis
 
 
 def _keeping(grid: Grid, rows: _Rows, variables: _Variables, good: int, leaving: bool) -> None:
-    """What a rank holds is what it held and what has arrived; where nothing is copied, less what leaves."""
+    """A rank holds what it held and what has arrived; without copies, less what leaves."""
     ways = grid.ways
     for rank in range(ways.network.collective.ranks):
         arriving = np.flatnonzero(ways.dst == rank).tolist()

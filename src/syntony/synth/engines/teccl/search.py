@@ -1,4 +1,4 @@
-"""Engine `teccl`: the schedule for one size that is simulated fastest, alphas included.
+"""Engine `teccl`: the schedule with the shortest simulated time for one size, alphas included.
 
 What matters depends on the size: at a kilobyte, the latencies of the longest path and the order on slow links; at a
 gigabyte, only the load of the busiest link; in between, both. So many schedules are made, each is simulated at the
@@ -50,33 +50,33 @@ from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_
 from syntony.topologies.topology import Topology
 
 SWITCHES = "in_network"
-"""The argument that lets switches copy and add; ranks alone cannot run what comes of it."""
+"""The argument that allows switches to copy and add; ranks alone cannot run the result."""
 PIECES = (4, 1, 2, 8)
-"""Parts of a block. All manners are tried with the first, the best of them with the others;"""
+"""Parts of a block. All manners are tried with the first number, the best of them with the others;"""
 PATH_PIECES = (2, 1, 4)
-"""so with paths, of which there are many more than of trees."""
+"""likewise with paths, of which there are many more than trees."""
 PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
 SLACK = 0.25
-"""Of the seconds that the throughput bound needs: trees get none, or so much, or no deadline at all."""
+"""Part of the throughput bound's seconds: trees get none, this much, or no deadline at all."""
 BEST_MANNERS = 3
 MOST_HOPS = 1_200
-"""Manners with more hops of homes' pieces are left out, but for whole blocks: growing them takes seconds."""
+"""Manners with more hops of homes' pieces are skipped, except for whole blocks: growing them takes seconds."""
 SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
 ENOUGH = 1.002
-"""A schedule that takes no longer than this times what is proven to be needed is not improved."""
+"""A schedule within this factor of the proven minimum is not improved."""
 FIRST = Manner(1, 1.0, together=True)
-"""What is grown first,"""
+"""The manner that is tried first,"""
 FIRST_SECONDS = 30.0
-"""and may take so long whatever the time limit is."""
+"""for up to this long whatever the time limit is."""
 PROGRAM_SHARE = 0.5
-"""Of the time that is left, for the solver of the time-expanded program,"""
+"""Part of the remaining time for the solver of the time-expanded program,"""
 PROGRAM_SECONDS = 2.0
-"""but no more than this."""
+"""at most this much."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
-    """The engine; see the top of the file. Blocks are cut anew. Raises EngineError, OutOfTimeError."""
+    """The engine; see the module docstring. Blocks are cut anew. Raises EngineError, OutOfTimeError."""
     if argument not in ("", SWITCHES):
         raise EngineError(f"engine teccl takes the argument {SWITCHES} or none, not '{argument}'")
     if budget.steps is not None or budget.rounds is not None:
@@ -126,7 +126,7 @@ class _Least:
 
 @dataclass(frozen=True, eq=False)
 class _Half:
-    """What has to be spread, on the wires that it is spread over; of an all_reduce there are two."""
+    """Data to be spread, and the wires to spread it over; an all_reduce has two of these."""
 
     topology: Topology
     ways: Ways
@@ -138,7 +138,7 @@ class _Half:
         return _Half(topology, ways, wants_of(ways))
 
     def grown(self, size: int, manner: Manner, budget: Budget) -> Schedule:
-        """By trees and paths that negotiate. Raises OutOfTimeError."""
+        """The schedule along trees and paths that negotiate. Raises OutOfTimeError."""
         return self.kept(grow_all(self.ways, self.wants, size, manner, budget), size, manner.pieces)
 
     def kept(self, hops: Sequence[Hop], size: int, pieces: int) -> Schedule:
@@ -147,7 +147,7 @@ class _Half:
 
     @property
     def hops(self) -> int:
-        """At least so many hops of homes per piece."""
+        """A lower bound on hops of homes per piece."""
         return sum(len(want.ranks) for want in self.wants)
 
 
@@ -155,7 +155,7 @@ Whole = Callable[[Sequence[Schedule]], Schedule]
 
 
 def _halves(topology: Topology, collective: Collective) -> tuple[tuple[_Half, ...], Whole]:
-    """What has to be spread, and how the whole is made of it."""
+    """What has to be spread, and how the whole is made from it."""
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
 
@@ -180,7 +180,7 @@ def _candidates(
     bounds: Bounds,
     least: _Least,
 ) -> Iterator[Schedule]:
-    """Schedules to choose from: those of `engines` early, those of the program last."""
+    """Candidate schedules: those of `engines` early, those of the program last."""
     halves, whole = _halves(topology, collective)
     times: dict[Manner, float] = {}
 
@@ -192,10 +192,10 @@ def _candidates(
     pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
     yield grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
     for engine in engines:
-        with suppress(EngineError):  # It does not do this collective, or not on these wires.
+        with suppress(EngineError):  # it does not support this collective or these wires
             yield engine.run(topology, collective, size, budget)
     spare = SLACK * float(size * bounds.throughput.seconds_per_byte)
-    # Paths have no branches to wait for, and all that matters to them is how long the way is.
+    # Paths have no branches to wait for; only their length matters.
     choices = product(PATIENCE, (True,), (None,)) if alone else product(PATIENCE, (True, False), (None, 0.0, spare))
     for patience, together, slack in choices:
         manner = Manner(pieces[0], patience, together, slack)
@@ -214,7 +214,7 @@ def _candidates(
 
 
 def _named(schedule: Schedule, size: int, end: str) -> Schedule:
-    """The schedule with its bounds, and how near to them it comes at the size. `end`: what else the proof says."""
+    """The schedule with its bounds and its distance from them at the size. `end`: the rest of the proof."""
     bounds = bounds_of(schedule.topology, schedule.collective)
     seconds, length = sliced(schedule, size)
     needed = bounds.seconds(size)

@@ -89,7 +89,7 @@ def _starts(ways: Ways, wants: Sequence[Want], hops: Sequence[Hop], size: float)
             continue
         starts[number] = begin
         free[orbit] = begin + seconds[number] * ways.occupied[hops[number].route]
-        free[ways.orbits] = 0.0  # No link is always free.
+        free[ways.orbits] = 0.0  # the dummy link is always free
         for child in below[number]:
             arrival = begin + travel[number]
             heapq.heappush(waiting, (arrival, -tail[child], child, arrival))

@@ -1,8 +1,8 @@
 """Ways: the routes of a network as columns, up to symmetry.
 
-Under a free group of automorphisms (symmetry/free_group.py) what the representative ranks (`homes`) start, all others
-start alike, at the same time, over the images of the same links. A link's orbit of k links then carries |G| / k times
-what the representatives send over any of them:
+Under a free group of automorphisms (symmetry/free_group.py), all other ranks start the same transfers as the
+representative ranks (`homes`), at the same time, over the images of the same links. A link's orbit of k links then
+carries |G| / k times what the representatives send over any of them:
 
     two boxes that may be exchanged     home 0 sends a byte over link 3     its orbit {3, 17} carries two: one each
 """
@@ -33,13 +33,13 @@ Floats = NDArray[np.float64]
 class Ways:
     """R routes between ranks, each of at most W links.
 
-    homes          ranks of the collective that stand for all
+    homes          ranks of the collective that represent all
     src, dst       (R,)    ranks of the collective
     alpha, pace    (R,)    seconds; seconds per byte of the slowest link
     orbits         number of orbits of links
     orbit          (R, W)  orbits of the route's links; `orbits`, which stands for no link, fills the rows
     occupied       (R, W)  seconds per byte of a home's that such an orbit is busy; 0 where there is no link
-    lane           what tells lanes of homes apart: equal for routes that some symmetry maps onto each other
+    lane           distinguishes lanes of homes: equal for routes that some symmetry maps onto each other
     """
 
     network: Network
@@ -57,7 +57,7 @@ class Ways:
 
     @staticmethod
     def of(network: Network) -> Ways:
-        """The routes, and the symmetry that the collective leaves. Raises EngineError where they are too many."""
+        """The routes, and the symmetry that the collective leaves. Raises EngineError if there are too many."""
         topology, collective = network.topology, network.collective
         if collective.ranks**2 > MOST_ROUTES:
             raise EngineError(
