@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 
 Doubles = NDArray[np.float64]
@@ -46,6 +47,7 @@ class Cost:
                  that moves: seconds on its link, by its own key
     amounts      of what is measured, where a policy may change how much it is: seconds grow with it
     launch       seconds of what is measured that do not depend on amounts: each part has all of them
+    start        seconds that an Op takes beyond what is measured for each further part of a transfer that it starts
     overhead     seconds between two launches of a lane
     contention   computing gets slower by this fraction while its device moves something
     level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
@@ -58,6 +60,7 @@ class Cost:
     measured: Mapping[OpKey, float] = field(default_factory=dict)
     amounts: Mapping[OpKey, float] = field(default_factory=dict)
     launch: float = 0.0
+    start: float = 0.0
     overhead: float = 0.0
     contention: float = 0.0
     level: Callable[[Layout], Mapping[str, Wire]] | None = None
@@ -96,6 +99,10 @@ class Cost:
                 taken[row] = op.amount * self.memory
             else:
                 taken[row] = op.amount / (self.flops * (speeds[op.device] if speeds else 1.0))
+        if self.start and not graph.triggered:
+            row_of = {op.key: row for row, op in enumerate(graph)}
+            for key, number in started(graph).items():
+                taken[row_of[key]] += self.start * (number - 1)
         return taken, waited
 
     def _part(self, seconds: float, amount: float, whole: float, parts: int, launch: float) -> float:
@@ -134,6 +141,17 @@ class Cost:
             whole = self.amounts.get(key._replace(kind=Kind.BACKWARD), 0.0)
             return self.amounts.get(key, whole * shares[key.kind == Kind.BACKWARD_WEIGHT] / sum(shares))
         return self.amounts.get(key, 0.0)
+
+
+def started(graph: Graph) -> Counter[OpKey]:
+    """By Op that computes whole what moves in parts: how many it starts."""
+    return Counter(
+        key
+        for op in graph
+        if op.kind.moves and op.microbatch >= 0 and op.key.part and not op.pieces
+        for key in op.deps
+        if graph[key].lane == COMPUTE and not key.part
+    )
 
 
 def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

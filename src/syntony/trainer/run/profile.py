@@ -1,4 +1,5 @@
-"""What ops cost on these ranks: steps of a plain plan, one op at a time on every lane; and bursts (bursts.py).
+"""What ops cost on these ranks: steps of a plain plan, one op at a time on every lane; bursts (bursts.py); and, if
+policies can cut layers into parts, steps of one that is cut, whose parts compute beside what moves.
 
 Computing: the median over steps, the mean over ranks (all wait for the slowest in the end, and none is slowest always;
 but where demand for experts is known to be uneven, the busiest rank).
@@ -16,7 +17,8 @@ from statistics import median
 import numpy as np
 
 from syntony.overlap.policies.orders import in_order
-from syntony.overlap.step.cost import Cost, Linear, Wire
+from syntony.overlap.policies.passes.cut import chunk
+from syntony.overlap.step.cost import Cost, Linear, Wire, started
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
@@ -26,6 +28,7 @@ from syntony.trainer.run.bursts import links
 from syntony.trainer.run.rank import Rank
 from syntony.trainer.run.text import Microbatches
 
+_PARTS = 4  # into which the step is cut
 _LIGHTEST = 0.05  # of the ops: these compute next to nothing, and take what any op takes
 
 
@@ -39,18 +42,51 @@ def plain(graph: Graph) -> Plan:
 def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Cost:
     """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
     step = rank.recorded()
-    measured = rank.measure(plain(step), steps, batch, rate)
+
+    def computed(plan: Plan) -> dict[OpKey, list[float]]:
+        measured = rank.measure(plan, steps, batch, rate)
+        took: dict[OpKey, list[float]] = defaultdict(list)
+        for span in measured.computed:
+            took[span.key].append(span.end - span.begin)
+        mine = {str(key): median(seconds) for key, seconds in took.items()}
+        mine |= {str(OpKey(Kind.OPTIMIZE, layer)): spent / steps for layer, spent in measured.updating.items()}
+        found: dict[OpKey, list[float]] = defaultdict(list)
+        for blob in rank.world.gather(json.dumps(mine).encode()):
+            for name, seconds in json.loads(blob).items():
+                found[OpKey.parse(name)].append(seconds)
+        return found
+
+    whole, cut = computed(plain(step)), chunk(step, _PARTS, ("tp", "ep"))
+    cost = cost_of(step, whole, links(rank, step))
+    if len(cut) == len(step):
+        return cost
+    launch, start = launches(cut, whole, computed(replace(plain(cut), windows={})))
+    return replace(cost, launch=launch, start=start)
+
+
+def launches(cut: Graph, whole: Mapping[OpKey, list[float]], parts: Mapping[OpKey, list[float]]) -> tuple[float, float]:
+    """`Cost.launch` and `Cost.start`, of what ranks have seen of a step and of the same step cut: what a part takes
+    beyond its share, and what an op that is not cut takes for each further part that it starts.
+
+    Both are means over ops. On busy processors they are more than the lightest op takes: what moves wakes threads.
+    """
     took: dict[OpKey, list[float]] = defaultdict(list)
-    for span in measured.computed:
-        took[span.key].append(span.end - span.begin)
-    mine = {str(key): median(seconds) for key, seconds in took.items()}
-    mine |= {str(OpKey(Kind.OPTIMIZE, layer)): spent / steps for layer, spent in measured.updating.items()}
-    everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
-    found: dict[OpKey, list[float]] = defaultdict(list)
-    for each in everybody:
-        for name, seconds in each.items():
-            found[OpKey.parse(name)].append(seconds)
-    return cost_of(step, found, links(rank, step))
+    for op in cut:
+        if op.lane == COMPUTE and len(op.sources) == 1 and op.key in parts and op.sources[0] in whole:
+            took[op.sources[0]].append(float(np.mean(parts[op.key])))
+    numbers = started(cut)
+    launch, start = list[float](), list[float]()
+    for key, seconds in took.items():
+        beyond, number = sum(seconds) - float(np.mean(whole[key])), numbers[key]
+        if len(seconds) > 1:
+            launch.append(beyond / (len(seconds) - 1))
+        elif number > 1:
+            start.append(beyond / (number - 1))
+    return _mean(launch), _mean(start)
+
+
+def _mean(seconds: list[float]) -> float:
+    return max(0.0, float(np.mean(seconds))) if seconds else 0.0
 
 
 def cost_of(step: Graph, found: Mapping[OpKey, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
