@@ -1,4 +1,4 @@
-// Ranks that believe to be on hosts of their own, in one process.
+// Ranks of one process that believe they are on different hosts.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 #include "core/process/host.hpp"
 #include "require.hpp"
 
-/// What a rank says when a group introduces itself, as said from a host named `name`. Its fields are lengths, ':',
-/// bytes; the key of this host becomes that of the other one.
+/// A rank's introduction, as if sent from a host named `name`. Its fields are lengths, ':', bytes; this host's key is
+/// replaced by the other one's.
 inline std::string on_host(const std::string& name, std::string blob) {
   const auto field = [](const std::string& text) { return std::to_string(text.size()) + ":" + text; };
   const std::string key = syntony::host_key();

@@ -1,4 +1,4 @@
-// What test programs demand: the first demand that is not met ends them, with what was wrong.
+// Requirements of test programs: the first one that fails ends the program with an explanation.
 #pragma once
 
 #include <cstdio>

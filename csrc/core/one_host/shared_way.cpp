@@ -6,10 +6,10 @@ namespace syntony {
 namespace {
 
 // Measured (2 and 4 ranks, 2 cores with 2 MiB of cache each; `python -m syntony.benchmarks runtime choices`) with
-// inputs that are written before each call: to read them out of their writer's cache, and to write them again after
-// peers have read them, costs more than copies through the cache. From these sizes of a block on, which no such cache
-// holds, the spared copy counts. With copies by string (2 cores, 1 MiB of cache each and 32 for both) it does much
-// later: all_gather of 8 MiB, 2 ranks, 793 us from the peers' buffers and 298 through copies; 4 ranks, 2,557 and 1,143.
+// inputs written before each call: reading them from their writer's cache, and rewriting them after peers have read
+// them, costs more than copies through the cache. From these block sizes on, which exceed such caches, saving the copy
+// pays off. With copies by string instruction (2 cores, 1 MiB of cache each and 32 for both) it pays off much later:
+// all_gather of 8 MiB, 2 ranks, 793 us from the peers' buffers and 298 through copies; 4 ranks, 2,557 and 1,143.
 constexpr std::size_t kMovedBytes = std::size_t{1} << 20U;
 constexpr std::size_t kMovedByStringBytes = std::size_t{8} << 20U;
 constexpr std::size_t kAddedBytes = std::size_t{2} << 20U;

@@ -1,5 +1,5 @@
-// libnccl's functions for ranks that are threads and memory that is the host's: int32 and float, sums. What it is given
-// must be what NCCL's header says, argument by argument, or results are wrong.
+// libnccl's functions for ranks that are threads and memory that is the host's: int32 and float, sums. Arguments must
+// match NCCL's header exactly, or results are wrong.
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -119,7 +119,7 @@ int ncclRecv(void* to, std::size_t count, int type, int peer, Comm* comm, Stream
   return 0;
 }
 int ncclGroupEnd() {
-  const Comm comm{RANKS, 0};  // said when this is compiled: a group of no calls knows no communicator
+  const Comm comm{RANKS, 0};  // fixed at compile time: a group without calls knows no communicator
   meet(comm);
   for (const Message& wanted : receives) {
     for (const Message& message : sent) {

@@ -1,6 +1,6 @@
 // The kernels of this processor against the portable ones, bit for bit: every type, every operation, one to five
-// operands, sizes with and without a rest. Half of the elements are any bits (infinities, NaNs, subnormals among them),
-// half are small numbers of their format.
+// operands, sizes with and without a remainder. Half of the elements are random bits (including infinities, NaNs,
+// subnormals), half are small numbers of their format.
 //
 //      kernels [SEED]        exit code 1, and the first difference, when they differ
 #include <array>
@@ -34,7 +34,7 @@ class Operands {
   Bytes make(std::size_t bytes, bool small) {
     Bytes made(bytes);
     for (std::size_t i = 0; i < bytes; ++i) {
-      // In every format of ours the upper byte of an element near one is 0x3c to 0x40, with or without a sign.
+      // In each of our formats, the upper byte of an element near one is 0x3c to 0x40, with or without a sign.
       const auto any = static_cast<std::uint8_t>(random_());
       made[i] = std::byte(small && any % 2 == 0 ? (any & 0x80U) | (0x3cU + any % 5) : any);
     }

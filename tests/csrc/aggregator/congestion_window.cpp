@@ -1,4 +1,4 @@
-// congestion_window: how many packets may be under way, by a clock of its own. Exit code 0 when all is as it should be.
+// congestion_window: how many packets may be in flight, on a simulated clock. Exit code 0 if everything passes.
 #include "core/in_network/congestion_window.hpp"
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace {
 using namespace std::chrono_literals;
 using syntony::CongestionWindow;
 
-/// A worker whose sums come one millisecond apart.
+/// A worker whose sums arrive one millisecond apart.
 class Worker {
  public:
   explicit Worker(std::size_t most) : window_(most) {}
 
-  /// So many sums; every `signs`-th has a sign of congestion, none for 0.
+  /// Delivers `count` sums; every `signs`-th has a sign of congestion, none for 0.
   void sums(std::size_t count, std::size_t signs = 0, std::optional<CongestionWindow::Duration> round_trip = 5ms) {
     for (std::size_t i = 1; i <= count; ++i) {
       now_ += 1ms;

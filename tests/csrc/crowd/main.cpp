@@ -1,15 +1,15 @@
-// Whole groups of more ranks than a machine runs processes: each rank believes to be on a host of its own, and is a
-// thread while its group forms; some processes share them, so that no process runs out of descriptors. All else is
-// real: TCP over loopback, the runtime as it is.
+// Groups of more ranks than a machine can run processes: each rank believes it is on a host of its own, and is a thread
+// while its group forms; ranks share a few processes, so that none runs out of descriptors. Everything else is real:
+// TCP over loopback, the unmodified runtime.
 //
 //      crowd RANKS PROCESSES
 //
-//      shared memory: barrier, blobs      process 0: ranks 0, 1, 2, ..     a progress engine each, as in life
-//                                         process 1: ranks k, k+1, ..      likewise
-//                                         process P: the last rank, alone: it is killed
+//     shared memory: barrier, blobs      process 0: ranks 0, 1, 2, ..     a progress engine each, as in reality
+//                                        process 1: ranks k, k+1, ..      likewise
+//                                        process P: the last rank, alone: it is killed
 //
-// They form a group, sum a number, start another sum; then the last rank is killed. Says how long each took, at the
-// slowest rank, and what a rank holds. Returns 1 where a result or a sentence is wrong, or a rank names no culprit.
+// They form a group, sum a number, and start another sum; then the last rank is killed. Prints how long each step took
+// at the slowest rank, and the memory of a rank. Returns 1 if a result or message is wrong, or a rank names no culprit.
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -55,7 +55,7 @@ std::int64_t now() {
       .count();
 }
 
-/// What the processes share: made before they are.
+/// What the processes share; created before they are.
 class Shared {
  public:
   static constexpr std::size_t kRounds = 16;
@@ -145,7 +145,7 @@ struct One {
 
 constexpr const char* kSum = "the crowd's";
 
-/// What `auto` takes for few bytes. Built once a process, as each rank of a real group does it for itself alone.
+/// What `auto` chooses for few bytes. Built once per process, whereas each rank of a real group builds its own.
 std::shared_ptr<const syntony::Program> program_of(std::uint32_t ranks) {
   return std::make_shared<const syntony::Program>(
       syntony::build("recursive_doubling", Collective::all_reduce, ranks, 0, {}, {}));
@@ -218,7 +218,7 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
   for (One& one : ranks) {
     try {
       one.work = one.group->run(sum(one.data));
-    } catch (const Error&) {  // it has heard already, and says it again
+    } catch (const Error&) {  // it has learned of it already, and says it again
     }
   }
   for (One& one : ranks) {
@@ -234,7 +234,7 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
   Shared::raise(shared.last_heard, now());
   shared.survivors_meet();
   std::fflush(stdout);
-  std::_Exit(0);  // saying goodbye is another test's
+  std::_Exit(0);  // goodbyes are tested elsewhere
 }
 
 }  // namespace
@@ -246,8 +246,8 @@ int main(int argc, char** argv) {
   }
   const auto size = static_cast<std::uint32_t>(std::atoi(argv[1]));
   const auto processes = static_cast<std::uint32_t>(std::atoi(argv[2]));
-  // Ten thousands of idle connections that one machine probes at about the same time are more packets than its queue
-  // takes, and a probe that is dropped often enough is a death.
+  // Tens of thousands of idle connections that one machine probes at about the same time are more packets than its
+  // queue holds, and a probe that is dropped often enough counts as a death.
   ::setenv("SYNTONY_TCP_KEEPALIVE", "600", 0);
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);

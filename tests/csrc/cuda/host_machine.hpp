@@ -1,5 +1,5 @@
-// A GPU of threads: every thread of a thread block is one of the host, so that the thread sanitizer sees what a GPU
-// would do. Flags are std::atomic_ref, the block barrier is std::barrier, and a line of ll128 is one thread's.
+// A GPU made of threads: every thread of a thread block is a host thread, so that the thread sanitizer sees what a GPU
+// would do. Flags are std::atomic_ref, the block barrier is std::barrier, and a line of ll128 belongs to one thread.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace syntony::cuda {
 
-/// A copy engine whose stores are as late as they may be, and whose loads are every other time as early: stages that
-/// are used again too soon hold other bytes.
+/// A copy engine whose stores are as late as possible, and whose loads are, every other time, as early as possible:
+/// stages reused too soon then hold wrong bytes.
 class HostBulk {
  public:
   void load(std::uint32_t stage, const std::byte* from, std::uint32_t bytes) {

@@ -1,6 +1,5 @@
-// The GPU's interpreter and protocols on threads of the host: random Programs, all builders, all elements and
-// operators, against the slow reference with the CPU's arithmetic, bit for bit. Says "ok" and what it did, or what was
-// wrong.
+// The GPU's interpreter and protocols on host threads: random Programs, all builders, all element types and operators,
+// against the slow reference with the CPU's arithmetic, bit for bit. Prints "ok" and what it did, or what was wrong.
 //
 //      interpreter programs|troubles|flags|switched|bulk SEED JOBS
 #include <cstdio>
@@ -50,7 +49,7 @@ Program any_program(Random& random, std::uint32_t ranks) {
   }
 }
 
-/// What one group does, one after another, and what must come out.
+/// What one group does, job after job, and the expected results.
 class Session {
  public:
   Session(Random& random, std::uint32_t ranks) : random_(random), ranks_(ranks) {
@@ -94,7 +93,7 @@ class Session {
 
   void run_and_check() {
     Ranks group(shape_, 1 + below(random_, 2));
-    // A third of the groups begins shortly before whole slots are filled, and ll flags come again.
+    // A third of the groups begins shortly before whole slots are filled and ll flags repeat.
     if (below(random_, 3) == 0) {
       group.pretend_messages((std::uint64_t{1} << (31 + below(random_, 2))) - 1 - shape_.depth - below(random_, 9));
     }
@@ -196,7 +195,7 @@ void run_programs(std::uint64_t seed, int jobs) {
   }
 }
 
-/// A rank that never comes is named by whoever waits for it; a group that is told to stop stops.
+/// A rank that never arrives is named by the ranks that wait for it; a group that is told to stop stops.
 void run_troubles(std::uint64_t seed, int jobs) {
   Random random(seed);
   for (int turn = 0; turn < jobs; ++turn) {
@@ -227,7 +226,7 @@ void run_troubles(std::uint64_t seed, int jobs) {
     Ranks group(shape, 1);
     if (turn % 2 == 1) group.abort();
     group.run(all, 20'000'000, absent);
-    const std::uint32_t next = (absent + 1) % ranks;  // who receives from `absent`, in a ring too
+    const std::uint32_t next = (absent + 1) % ranks;  // the rank that receives from `absent`, also in a ring
     const Trouble& trouble = group.trouble(next);
     require(trouble.kind == (turn % 2 == 1 ? Trouble::aborted : Trouble::timed_out), "the kind of trouble");
     require(trouble.peer == absent || ranks > 2 || turn % 2 == 1, "who was waited for");
@@ -236,7 +235,7 @@ void run_troubles(std::uint64_t seed, int jobs) {
   }
 }
 
-/// Small messages leave most lines of a slot alone. All the same, none is older than half of the 32-bit flags.
+/// Small messages leave most lines of a slot untouched. Even so, no flag is older than half of the 32-bit range.
 void run_flags(std::uint64_t seed, int jobs) {
   Random random(seed);
   for (int turn = 0; turn < jobs; ++turn) {

@@ -64,7 +64,7 @@ class RandomWriter {
     put(there, to);
   }
 
-  /// An input is not read once its output is written, because in place it is gone.
+  /// An input is not read once its output is written, because in place it is then gone.
   Slot destination(ProgramBuilder& builder, Place place) {
     std::vector<Slot>& slots = defined_[place];
     const std::uint32_t choice = below(random_, 4);
@@ -100,8 +100,8 @@ class RandomWriter {
 
 Program random_program(Random& random, std::uint32_t ranks) { return RandomWriter(random, ranks).write(); }
 
-// Chunk group g of a ring starts at its g-th rank; partial sums go once round, the whole sum is stored at the last rank
-// and copied round. Each lane's nop at the end waits for the first ring.
+// Chunk group g of a ring starts at its g-th rank; partial sums go round once, and the whole sum is stored at the last
+// rank and copied round. Each lane's final nop waits for the first ring.
 Program fused_rings(Random& random, std::uint32_t ranks) {
   const std::uint32_t rings = 1 + below(random, 3);
   std::vector<std::uint32_t> counts(rings), first(rings, 0);

@@ -10,13 +10,13 @@ namespace syntony::cuda {
 
 using Random = std::mt19937_64;
 
-/// One of 0 .. n - 1.
+/// A random number in 0 .. n - 1.
 inline std::uint32_t below(Random& random, std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); }
 
-/// Moves and sums of whatever is defined, from anywhere to anywhere.
+/// Moves and sums of any defined values, between any places.
 [[nodiscard]] Program random_program(Random& random, std::uint32_t ranks);
 
-/// all_reduce round random rings with the fused instructions, in messages of several slots, beside a ring of signals.
+/// all_reduce round random rings with the fused instructions, in messages of several slots, plus a ring of signals.
 [[nodiscard]] Program fused_rings(Random& random, std::uint32_t ranks);
 
 }  // namespace syntony::cuda

@@ -1,4 +1,4 @@
-// A group of ranks on GPUs of threads (host_machine.hpp), that launch one Program after another.
+// A group of ranks on GPUs of threads (host_machine.hpp) that launch one Program after another.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct FreeBytes {
 };
 using Memory = std::unique_ptr<std::byte, FreeBytes>;
 
-/// Zeros, at a 128-byte boundary.
+/// Zeroed, aligned to 128 bytes.
 inline Memory new_memory(std::size_t bytes) {
   const std::size_t whole = (bytes + 127) / 128 * 128 + 128;
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(128, whole));
@@ -46,7 +46,7 @@ class Ranks {
     troubles_.resize(shape.ranks);
   }
 
-  /// As if so many messages had gone through every FIFO.
+  /// Sets counters as if `messages` messages had passed through every FIFO.
   void pretend_messages(std::uint64_t messages) {
     for (std::byte* arena : arenas_) {
       auto* const fifos = reinterpret_cast<FifoRecord*>(arena + fifos_offset());
@@ -56,7 +56,7 @@ class Ranks {
     }
   }
 
-  /// Every rank launches all jobs, each as soon as its own last one has ended. `absent` launches nothing.
+  /// Every rank launches all jobs, each once its own previous one has ended. `absent` launches nothing.
   void run(const std::vector<Job>& jobs, std::uint64_t timeout = 0, std::uint32_t absent = kNone) {
     std::vector<std::thread> ranks;
     for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {

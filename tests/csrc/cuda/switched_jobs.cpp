@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Small whole numbers: exact in every order.
+/// Small integers: exact in every order.
 void fill(Random& random, DType dtype, std::byte* to, std::size_t elements) {
   visit_format(dtype, [&](auto format) {
     using Format = decltype(format);
@@ -49,7 +49,7 @@ Bytes summed(DType dtype, ReduceOp op, const std::vector<const std::byte*>& part
   return sum;
 }
 
-/// One collective of all ranks, with memory of its own and a byte behind it that nobody touches.
+/// One collective of all ranks, with memory of its own and a guard byte behind it.
 struct SwitchedJob {
   SwitchedJob(Random& random, const NvlsShape& shape) {
     constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
@@ -153,7 +153,7 @@ void run_without_one(Random& random) {
   group.run({launches}, 0, absent);  // a rank in trouble runs nothing more, and so does not hang
 }
 
-/// Whoever asks for what no switch does is told so.
+/// Requests for what no switch supports are rejected.
 void run_refusals() {
   const NvlsShape shape{.ranks = 2};
   const auto refused = [&](Collective collective, DType dtype, ReduceOp op, const NvlsShape& with) {

@@ -1,4 +1,4 @@
-// Ranks whose memories stand behind one multicast address, on GPUs of threads: the switch is a loop over the ranks.
+// Ranks whose memories are behind one multicast address, on GPUs of threads: the switch is a loop over the ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace syntony::cuda {
 
-/// What a kind of the switch computes, as our own kernels do.
+/// What an operation of the switch computes, in the same way as our own kernels.
 struct SwitchArithmetic {
   DType dtype;
   ReduceOp op;

@@ -2,9 +2,9 @@
 //
 //   faults RANKS HOSTS RANK OFFSET TURN ERRNO   the TURN-th call of site OFFSET on RANK fails (0: none does)
 //
-// HOSTS: a letter per rank, of its host. Every rank is a process that forms the group, calls some collectives, checks
-// their results, and ends. Prints a line for each: "RANK ok|error|wrong|died|hangs|left KIND GUILTY SENTENCE", and
-// after them the sites of RANK: "site OFFSET CALL FUNCTION", and "fired" where the call came.
+// HOSTS: one letter per rank, naming its host. Every rank is a process that forms the group, calls some collectives,
+// checks their results, and ends. Prints a line for each: "RANK ok|error|wrong|died|hangs|left KIND GUILTY SENTENCE",
+// then the sites of RANK: "site OFFSET CALL FUNCTION", and "fired" if the call was made.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,14 +42,14 @@ struct Arguments {
   int error;
 };
 
-/// Of a socket, which is whole or ended: length, then bytes.
+/// Writes to a socket, completely or until it ends: length, then bytes.
 void say(int fd, const std::string& text) {
   const auto length = static_cast<std::uint32_t>(text.size());
   std::string all(reinterpret_cast<const char*>(&length), sizeof(length));
   all += text;
   for (std::size_t done = 0; done < all.size();) {
     const ssize_t went = ::send(fd, all.data() + done, all.size() - done, MSG_NOSIGNAL);
-    if (went <= 0) return;  // its end is noticed by who reads
+    if (went <= 0) return;  // the reader notices its end
     done += static_cast<std::size_t>(went);
   }
 }
@@ -70,7 +70,7 @@ bool hear(int fd, std::string& text) {
   return hear(fd, text.data(), length);
 }
 
-/// The ranks meet at the parent, who tells them all when one is gone.
+/// The ranks meet at the parent, which tells them all when one is gone.
 class ParentBootstrap final : public Bootstrap {
  public:
   ParentBootstrap(int fd, std::uint32_t rank, std::uint32_t size) : fd_(fd), rank_(rank), size_(size) {}
@@ -123,7 +123,7 @@ void messages(Communicator& group) {
   check(std::ranges::all_of(theirs, [&](std::byte value) { return value == std::byte(last); }), "a message is wrong");
 }
 
-/// Forms the group, calls, ends.
+/// Forms the group, runs the collectives, ends.
 void live(const Arguments& arguments, std::uint32_t rank, int meeting) {
   ParentBootstrap bootstrap(meeting, rank, arguments.ranks);
   CommunicatorOptions options;
@@ -189,7 +189,7 @@ struct Child {
   bool came = false, over = false;
 };
 
-/// Serves one gathering after another until all ranks have told how they ended, or are late.
+/// Serves one gathering after another until all ranks have reported how they ended, or are late.
 void serve(std::vector<Child>& children, Clock::time_point end) {
   while (!std::ranges::all_of(children, &Child::over)) {
     std::vector<pollfd> entries;

@@ -30,7 +30,7 @@ std::atomic<std::uint64_t> turns{0};
 std::uint64_t wanted_offset = 0, wanted_turn = 0;
 int wanted_error = 0;
 
-/// 0 where the caller is not in the library.
+/// 0 if the caller is not in the library.
 std::uint64_t offset_of(const void* caller) {
   Dl_info info;
   if (dladdr(caller, &info) == 0 || std::strstr(info.dli_fname, "libsyntony.so") == nullptr) return 0;
@@ -108,7 +108,7 @@ std::vector<Site> sites() {
     errno = error;                                                                                   \
     return result;                                                                                   \
   }
-// RESULT NAME(PARAMETERS), called with ARGUMENTS; -1 says that it failed.
+// RESULT NAME(PARAMETERS), called with ARGUMENTS; -1 means that it failed.
 #define CALL(RESULT, NAME, PARAMETERS, ARGUMENTS)                        \
   RESULT NAME PARAMETERS {                                               \
     FAILS(#NAME, -1)                                                     \
@@ -158,7 +158,7 @@ void* mmap(void* where, size_t length, int protection, int flags, int fd, off_t 
   return real(where, length, protection, flags, fd, offset);
 }
 
-// The core takes at most six words with it: pidfd_open, membarrier, futex.
+// The core passes at most six words: pidfd_open, membarrier, futex.
 long syscall(long number, ...) {
   FAILS("syscall", -1)
   std::array<long, 6> words{};

@@ -1,4 +1,4 @@
-// Strangers and bad workers at an aggregator, which has an honest job at the same time: its sums stay right.
+// Strangers and bad workers at an aggregator that serves an honest job at the same time: its sums stay correct.
 #include <cstring>
 #include <memory>
 
@@ -50,7 +50,7 @@ bool take_job(std::span<const std::byte> input) {
   constexpr std::size_t kTokenAt = 8;
   if (input.size() >= kTokenAt + sizeof(kHonest) &&
       std::memcmp(input.data() + kTokenAt, kHonest.data(), sizeof(kHonest)) == 0) {
-    return true;  // who knows the token may come in
+    return true;  // a sender that knows the token may join
   }
   const std::unique_ptr<Switch>& one = Switch::only();
   const Bytes answer = answer_of(one->door, input);

@@ -1,5 +1,5 @@
-// Packets of a bad worker at aggregators above one another, of which the lower one shares its slots: its own job may
-// fail, the sums of an honest job that goes the same way stay right.
+// Packets of a bad worker at stacked aggregators, the lower of which shares its slots: its own job may fail, but the
+// sums of an honest job on the same path stay correct.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@ using Kind = AggregationPacket::Kind;
 
 constexpr std::size_t kSlotBytes = 256;
 constexpr Token kHonest{21, 22};
-constexpr std::uint64_t kBad = 0xfedcba9876543210;  // of seeds; the job of the day has another one
+constexpr std::uint64_t kBad = 0xfedcba9876543210;  // in seeds; the attacked job has another one
 constexpr std::uint8_t kAgainAndMarked = AggregationPacket::kAgain | AggregationPacket::kMarked;
 constexpr std::uint64_t kEvery = 500;  // inputs between two sums of the honest job, and two bad jobs
 
@@ -31,7 +31,7 @@ class Tree {
     return *only;
   }
 
-  /// The job that is attacked, as new.
+  /// Starts the attacked job anew.
   void next_job() {
     bad_.reset();
     token_ = {++jobs_, kBad + jobs_};
@@ -94,12 +94,12 @@ bool take_packet(std::span<const std::byte> input) {
   AggregationPacket head;
   if (input.size() < sizeof(head)) return false;
   std::memcpy(&head, input.data(), sizeof(head));
-  if (head.token == kHonest[1]) return true;  // who knows the token may take part
+  if (head.token == kHonest[1]) return true;  // a sender that knows the token may take part
   const std::span<const std::byte> payload = input.subspan(sizeof(head));
   const bool whole = head.magic == kAggregationMagic && head.depth <= 3 && head.format < 7 &&
                      head.count <= head.elements && head.length == payload.size();
   const std::unique_ptr<Tree>& tree = Tree::only();
-  // What the sender's own end would not send is sent all the same, as far as the kernel takes it.
+  // Packets that the sender's own end would refuse are sent anyway, as far as the kernel accepts them.
   Bytes sent(payload.begin(), payload.end());
   if (head.length > kLongestDatagram) head.length = static_cast<std::uint32_t>(sent.size());
   sent.resize(std::max<std::size_t>(sent.size(), head.length));

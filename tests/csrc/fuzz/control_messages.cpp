@@ -1,5 +1,5 @@
-// Control messages as a peer may send them. What should come of them is told by a plain walk over the whole input;
-// where ranks relay, by a third rank, which hears from the one in between what that has believed.
+// Control messages as a peer may send them. The expected result comes from a simple walk over the whole input; if ranks
+// relay, from a third rank, which receives what the middle one has accepted.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) 
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
-/// Ranks that have said alike, and whether they have left.
+/// Ranks with equal statuses, and whether they have left.
 void add_group(Bytes& body, const ControlStatus& status, std::uint64_t ranks, std::uint32_t left) {
   const std::vector<std::byte> said = encode(status);
   append(body,
@@ -169,7 +169,7 @@ void say(const UniqueFd& wire, std::span<const std::byte> input, const Then& the
   }
 }
 
-/// Rank 1 says it to rank 0, which passes on to rank 2 what it believes. True when it has believed all.
+/// Rank 1 sends it to rank 0, which passes on to rank 2 what it accepts. True if it has accepted everything.
 bool pass_on(std::span<const std::byte> input) {
   const auto member = [](std::uint32_t rank, std::span<TcpPeer> neighbours) {
     std::vector<std::uint32_t> others(kMany);

@@ -1,4 +1,4 @@
-// The door for libFuzzer, and for AFL++ in its mode: the first byte of an input chooses the target.
+// Entry point for libFuzzer, and for AFL++ in its mode: the first byte of an input chooses the target.
 //
 //   clang++ -std=c++20 -fsanitize=fuzzer,address -Icsrc -Itests/csrc tests/csrc/fuzz/[!m]*.cpp (all but main, mutate)
 //     tests/csrc/cuda/{programs,reference}.cpp -Lbuild/... -lsyntony

@@ -1,5 +1,5 @@
-// Frames and credits as a peer may send them, in pieces of any size. What should come of them is told by Reading: a
-// plain walk over the whole input.
+// Frames and credits as a peer may send them, in pieces of any size. The expected result comes from Reading: a simple
+// walk over the whole input.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr StreamShape kShape{.ranks = 2, .channels = 2, .windows = 2, .depth = 4, .slot_bytes = 256};
 constexpr GroupIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
-constexpr std::uint32_t kCommitted = 2;  // frames that we sent on channel 1, window 0: credits up to that are believed
+constexpr std::uint32_t kCommitted = 2;  // frames that we sent on channel 1, window 0: credits up to that are accepted
 
 void add_frame(Bytes& bytes, std::uint64_t number, std::uint16_t channel, std::uint32_t window, std::uint32_t length) {
   append(bytes, FramePrefix{.token = kSelf.prefix_token(), .number = number, .window = window, .channel = channel});
@@ -51,7 +51,7 @@ std::vector<Bytes> frame_seeds() {
 using Stream = std::pair<std::uint32_t, std::uint32_t>;  // channel, window
 
 struct Reading {
-  std::map<Stream, std::map<std::uint64_t, Bytes>> frames;         // whole
+  std::map<Stream, std::map<std::uint64_t, Bytes>> frames;         // complete
   std::map<Stream, std::map<std::uint64_t, FrameHeader>> headers;  // of those that have begun
   bool refused = false;
   bool whole = true;  // nothing is left over
@@ -119,7 +119,7 @@ void require_frames(TcpTransport& transport, Reading& expected) {
   }
 }
 
-/// Places for some frames beside the slots, each as large as its frame.
+/// Memory outside the slots for some frames, each exactly as large as its frame.
 class Places {
  public:
   Places(TcpTransport& transport, const Reading& expected, std::size_t which) : transport_(transport) {
@@ -127,7 +127,7 @@ class Places {
       for (const auto& [number, header] : headers) {
         if ((which++ & 3U) == 0) continue;
         FrameHeader told = header;
-        if ((which & 4U) != 0) ++told.sequence;  // another one comes
+        if ((which & 4U) != 0) ++told.sequence;  // a different frame comes
         Bytes& place = places_[stream].emplace_back(header.length);
         receiver(stream).expect(static_cast<std::uint32_t>(number), told, place.data());
       }
@@ -170,7 +170,7 @@ bool take_frames(std::span<const std::byte> input) {
       refused = true;
     }
   };
-  // In one piece, or cut in two or three: by the input itself, so that it is the same again.
+  // In one piece, or cut in two or three, depending on the input itself, so that it is reproducible.
   std::size_t hash = input.size();
   for (const std::byte byte : input) hash = hash * 31 + static_cast<std::size_t>(byte);
   Places places(transport, expected, hash);

@@ -1,5 +1,5 @@
-// Strangers at the door of a rank that waits for another: none may come in, or be answered, but for a challenge to who
-// repeats a right Hello; and in the end the one that is waited for still does come in.
+// Strangers connecting to a rank that waits for another: none may be admitted or answered, except that replaying a
+// valid Hello gets a challenge; and in the end the awaited rank is still admitted.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class House {
 
   [[nodiscard]] const TcpAddress& door() const { return door_; }
 
-  /// Rank 1 comes.
+  /// Rank 1 connects.
   void complete() {
     TcpListener listener(options());
     const std::array<std::uint32_t, 1> other{0};
@@ -77,7 +77,7 @@ Bytes hello(std::uint16_t flow) {
 
 std::vector<Bytes> handshake_seeds() { return {hello(0), hello(1), hello(kControlFlow)}; }
 
-/// What rank 1 once said, and perhaps more.
+/// What rank 1 once sent, perhaps followed by more.
 bool repeats_rank_1(std::span<const std::byte> input) {
   return std::ranges::any_of(handshake_seeds(), [&](const Bytes& right) {
     return input.size() >= right.size() && std::ranges::equal(input.first(right.size()), right);

@@ -1,4 +1,4 @@
-// An aggregator, and a job of two workers whose sums stay right whatever others send there.
+// An aggregator, and a job of two workers whose sums stay correct whatever others send there.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace syntony::fuzz {
 
-/// An aggregator that serves on a thread of its own. fault() when it gives up.
+/// An aggregator that serves on a thread of its own. Calls fault() when it gives up.
 class ServingAggregator {
  public:
   explicit ServingAggregator(AggregatorOptions options);
@@ -31,10 +31,10 @@ class ServingAggregator {
 /// Its workers are threads of this process.
 class HonestJob {
  public:
-  /// `way`: the addresses of the aggregators, from below, between commas.
+  /// `way`: the addresses of the aggregators, bottom-up, separated by commas.
   HonestJob(const std::string& way, const Token& token);
 
-  /// A sum; fault() when it is wrong or does not come.
+  /// Computes a sum; fault() if it is wrong or does not arrive.
   void require_right_sums();
 
  private:

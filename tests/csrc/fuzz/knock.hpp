@@ -1,4 +1,4 @@
-// A stranger that connects, says something, and listens to the end.
+// A stranger that connects, sends something, and reads to the end.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace syntony::fuzz {
 
-/// Everything that is said to whoever connects to `door`, sends `input` and no more. fault() when nobody is there.
+/// Everything sent to a peer that connects to `door` and sends just `input`. fault() if nobody listens.
 [[nodiscard]] Bytes answer_of(const TcpAddress& door, std::span<const std::byte> input);
 
 }  // namespace syntony::fuzz

@@ -1,10 +1,10 @@
-// A small fuzzer of our own, because clang's needs clang:
+// A small fuzzer of our own, because libFuzzer needs clang:
 //
 //   fuzz                              the targets
 //   fuzz TARGET COUNT [SEED [FIRST]]  gives inputs FIRST .. FIRST+COUNT-1 of SEED to it (default: 1, 0)
 //
-// The same SEED makes the same inputs. A crash, a wrong answer, or an input that takes more than 20 s ends it, with the
-// line that does it again. Prints, per target: inputs, how many were believed whole, seconds.
+// The same SEED makes the same inputs. A crash, a wrong result, or an input that takes more than 20 s ends it with the
+// command that reproduces it. Prints, per target: inputs, how many were fully accepted, seconds.
 #include <signal.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ void watch_for_death() {
   signal(SIGALRM, on_death);
   signal(SIGABRT, on_death);
   if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback(say_how_to_repeat);  // a sanitizer catches the other signals, and says more
+    __sanitizer_set_death_callback(say_how_to_repeat);  // a sanitizer catches the other signals, and prints more
     return;
   }
   for (const int fatal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) signal(fatal, on_death);
@@ -65,7 +65,7 @@ void run(const Target& target, std::uint64_t count, std::uint64_t seed, std::uin
               taken.count(), static_cast<unsigned long long>(seed));
 }
 
-/// Every seed as it is must be believed: otherwise the fuzzer would only spoil what is spoilt.
+/// Every unmodified seed must be accepted: otherwise the fuzzer would only mutate invalid inputs.
 void require_good_seeds(const Target& target) {
   for (const syntony::fuzz::Bytes& seed : target.seeds()) {
     syntony::fuzz::require(target.take(seed), "a seed is not believed");

@@ -7,7 +7,7 @@
 namespace syntony::fuzz {
 namespace {
 
-/// Lengths and numbers at which arithmetic turns over.
+/// Lengths and numbers at which arithmetic overflows.
 constexpr std::array<std::uint64_t, 16> kEdges{0,          1,          2,           4,       0x7f,       0x80,
                                                0xff,       0x7fff,     0xffff,      0x10000, 0x7fffffff, 0x80000000,
                                                0xfffffffe, 0xffffffff, 1ULL << 63U, ~0ULL};
@@ -54,7 +54,7 @@ class Mutation {
     if (!bytes_.empty()) bytes_[below(bytes_.size())] = static_cast<std::byte>(random_());
   }
 
-  /// A number of 1, 2, 4 or 8 bytes, mostly where numbers lie.
+  /// A number of 1, 2, 4 or 8 bytes, mostly where numbers are.
   void put_edge() { write_number(kEdges[below(kEdges.size())]); }
 
   void nudge() { write_number(random_() % 64); }
@@ -84,7 +84,7 @@ class Mutation {
     bytes_.insert(at(below(bytes_.size() + 1)), noise.begin(), noise.end());
   }
 
-  /// The rest of another seed, or the whole of it behind this one.
+  /// Appends the rest of another seed, or the whole of it.
   void splice() {
     const Bytes& other = seed();
     const std::size_t from = below(2) == 0 ? 0 : below(other.size() + 1);

@@ -1,4 +1,4 @@
-// Inputs out of seeds: a few changes each, of the kinds that parsers fall over.
+// Makes inputs from seeds by a few changes each, of the kinds that break parsers.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Programs for the executor: of the builders, random ones, and both with some numbers changed. What is right must give
-// what a second reading of the Program gives (cuda/reference.hpp), whatever the sizes, element types, sums and slots.
-// What was changed and is still let pass by Program::validate may give anything, stop, or be refused, and stays in its
-// own memory: every block, every frame and all scratch lie in allocations of their own length, so the address sanitizer
-// sees the first byte beyond.
+// Programs for the executor: from the builders, random ones, and both with some numbers changed. Correct ones must give
+// the result of a second implementation (cuda/reference.hpp), whatever the sizes, element types, sums and slots.
+// Changed ones that Program::validate still accepts may give anything, stop, or be rejected, but must stay in their own
+// memory: every block, every frame and all scratch are allocations of exact length, so the address sanitizer sees the
+// first byte beyond.
 //
 // The ranks are Executions of one thread, stepped in random order over queues in memory. An input is only a seed.
 #include <algorithm>
@@ -49,7 +49,7 @@ Program right_program(Random& random, std::uint32_t ranks) {
   return algorithm.build({collective, ranks, rooted ? below(random, ranks) : 0, boxes_for(ranks), {}});
 }
 
-/// One number becomes that of another row, its neighbour, or one at which arithmetic turns over.
+/// Changes one number to that of another row, its neighbour, or one at which arithmetic overflows.
 class Change {
  public:
   Change(Program& program, Random& random) : program_(program), random_(random) {}
@@ -128,7 +128,7 @@ class Change {
         program_.collective = static_cast<Collective>(below(random_, 8));
     }
   }
-  /// A row more or less, with no references of its own.
+  /// Adds or removes a row, without references of its own.
   void rows(std::vector<Instruction>& table) {
     const auto at = table.begin() + below(random_, static_cast<std::uint32_t>(table.size()));
     if (at->operand_count > 0 || at->dependency_count > 0) return;
@@ -176,7 +176,7 @@ class Change {
 
 // ---- Queues ---------------------------------------------------------------------------------------------------------
 
-/// A connection whose frames lie in memory of their own length each.
+/// A connection whose frames are allocations of exactly their own length.
 class Queue final : public Sender, public Receiver {
  public:
   Queue(std::uint32_t depth, std::uint32_t slot_bytes) : depth_(depth), slot_bytes_(slot_bytes) {}
@@ -278,7 +278,7 @@ Setting random_setting(Random& random, const Program& program) {
   return setting;
 }
 
-/// Finite numbers in every float format, and what a bool may be.
+/// Finite numbers in every float format, and valid values of bool.
 void fill(Random& random, DType dtype, cuda::Bytes& bytes) {
   for (std::byte& byte : bytes) {
     byte = static_cast<std::byte>(dtype == DType::boolean ? below(random, 2) : 0x38 + below(random, 4));
@@ -305,7 +305,7 @@ std::vector<Buffers> buffers_of(Random& random, const Program& program, const Se
   return all;
 }
 
-/// Runs all ranks until nothing moves. True when all came to their end.
+/// Runs all ranks until nothing moves. True if all finished.
 bool execute(const PreparedProgram& program, const Setting& setting, Random& random, std::vector<Buffers>& ranks) {
   const auto size = static_cast<std::uint32_t>(ranks.size());
   Wires wires(setting.depth, setting.slot_bytes);

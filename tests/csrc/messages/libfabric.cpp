@@ -1,4 +1,4 @@
-// libfabric as the tests of messages see it: two endpoints of this process.
+// libfabric as seen by the message tests: two endpoints of this process.
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
@@ -21,7 +21,7 @@ std::shared_ptr<LibfabricEndpoint> endpoint() {
   return std::make_shared<LibfabricEndpoint>();
 }
 
-/// By which rank 0 asks for the payload of rank 1's frame, where that is long.
+/// The tag by which rank 0 requests the payload of rank 1's frame, if that is long.
 std::uint64_t tag_of(const MessageHeader& message) {
   const std::uint64_t stream = std::uint64_t{message.prefix.channel} * kShape.windows + message.prefix.window;
   return (std::uint64_t{message.from} << 28U) | (stream << 16U) | (message.prefix.number & 0xffffU);
@@ -58,7 +58,7 @@ class LibfabricMeeting final : public Meeting {
 
   void progress() override { there_->progress(); }
 
-  /// The payload apart and with its tag, or behind the header.
+  /// Sends the payload separately with its tag, or behind the header.
   void send(const void* header, std::size_t header_bytes, const std::vector<std::byte>& payload,
             std::optional<std::uint64_t> tag) {
     Sent& message = *sent_.emplace_back(std::make_unique<Sent>());
@@ -88,12 +88,12 @@ class LibfabricMeeting final : public Meeting {
     require(result == 0, "libfabric takes a message");
   }
 
-  std::deque<std::unique_ptr<Sent>> sent_;  // libfabric's, as long as there are endpoints
+  std::deque<std::unique_ptr<Sent>> sent_;  // used by libfabric as long as there are endpoints
   std::shared_ptr<LibfabricEndpoint> here_, there_;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
 };
 
-/// What is to be complete on delivery is not complete before.
+/// Operations that complete on delivery must not complete earlier.
 namespace late {
 
 struct Message {
@@ -150,7 +150,7 @@ ssize_t read(fid_cq* queue, void* into, std::size_t count) {
 }
 
 void deliver() {
-  static std::deque<Delivered> delivered;  // libfabric's until it says so; the test has no time for it
+  static std::deque<Delivered> delivered;  // used by libfabric until it says otherwise; the test does not wait for that
   if (under_way.empty()) return;
   Delivered& now = delivered.emplace_back();
   now.message = std::move(under_way.front());

@@ -1,5 +1,5 @@
-// ucx | libfabric list | NAME      what comes over a wire of whole messages from strangers and from ranks that talk
-// nonsense; exit code 0 when it passes
+// ucx | libfabric list | NAME      messages from strangers, and from ranks that send invalid data, over a wire of whole
+// messages; exit code 0 if it passes
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace syntony;
 
-/// A frame as rank 1 sends it.
+/// A frame as sent by rank 1.
 MessageHeader frame(std::uint64_t number, std::uint32_t length) {
   MessageHeader message;
   message.mark = mark_of(kSelf, 1, 0);
@@ -53,13 +53,13 @@ void arrives(Meeting& meeting, std::uint32_t length) {
   receiver.release();
 }
 
-/// Sends an honest frame and waits until it is there: whatever was sent before has been looked at by then.
+/// Sends a valid frame and waits until it has arrived: everything sent before has then been examined.
 void honest(Meeting& meeting, std::uint64_t number, std::uint32_t length) {
   meeting.send(frame(number, length), bytes(length));
   arrives(meeting, length);
 }
 
-/// Short and long ones, in what order they may overtake each other.
+/// Short and long ones, in whatever order they overtake each other.
 void frames_come_whole() {
   const std::unique_ptr<Meeting> meeting = meet();
   std::uint64_t number = 0;
@@ -67,7 +67,7 @@ void frames_come_whole() {
     honest(*meeting, number++, length);
 }
 
-/// As ranks send it: behind the header, as a part of it.
+/// As ranks send them: behind the header, as part of it.
 void short_payloads_are_part_of_their_header() {
   const std::unique_ptr<Meeting> meeting = meet();
   std::uint64_t number = 0;
@@ -130,7 +130,7 @@ void members_that_talk_nonsense_are_named() {
   refused(message, 4, "more than were sent");
 }
 
-/// Random damage to what a member says: it is believed, or the member is named; nothing else happens.
+/// Random damage to a member's messages: each is accepted, or the member is named; nothing else happens.
 void random_damage() {
   const Hearing hear = hearing();
   std::mt19937_64 random(1);
@@ -149,7 +149,7 @@ void random_damage() {
   require(seen[true] > 1000 && seen[false] > 1000, "both happen");
 }
 
-/// Rank 1 sends to rank 0 over a late wire. `deluded` takes what is sent for delivered, and so released.
+/// Rank 1 sends to rank 0 over a late wire. `deluded` takes sent messages for delivered and released.
 void frames_over_a_late_wire(bool deluded) {
   constexpr std::uint64_t kFrames = 40;
   constexpr GroupIdentity kOther{.token = kSelf.token, .group = kSelf.group, .rank = 1, .ranks = 3};

@@ -1,4 +1,4 @@
-// UCX as the tests of messages see it: two workers of this process.
+// UCX as seen by the message tests: two workers of this process.
 #include <cstring>
 #include <deque>
 #include <utility>
@@ -17,7 +17,7 @@ class UcxMeeting final : public Meeting {
     const std::vector<std::string> addresses{"", sender_->address(), sender_->address()};
     const std::vector<std::uint32_t> remote{1, 2};
     transport_ = worker_->connect(kShape, kSelf, remote, addresses);
-    ucp_am_handler_param_t deaf{};  // to credits
+    ucp_am_handler_param_t deaf{};  // ignores credits
     deaf.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB;
     deaf.id = UcxTransport::kMessage;
     deaf.cb = [](void*, const void*, std::size_t, void*, std::size_t, const ucp_am_recv_param_t*) { return UCS_OK; };

@@ -1,5 +1,5 @@
-// What the tests of messages need of a wire (ucx.cpp, libfabric.cpp): two ends of it in this process, and one that is
-// late.
+// What the message tests need from a wire (ucx.cpp, libfabric.cpp): two ends in this process, and a variant that
+// delivers late.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ inline void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("failed: " + what);
 }
 
-/// Rank 0's transport, and somebody who sends it messages.
+/// Rank 0's transport, and a peer that sends it messages.
 class Meeting {
  public:
   Meeting() = default;
@@ -37,9 +37,9 @@ class Meeting {
   virtual ~Meeting() = default;
 
   [[nodiscard]] syntony::Transport& transport() { return *transport_; }
-  /// As the wire sends a frame.
+  /// Sends like the wire sends a frame.
   virtual void send(const syntony::MessageHeader& message, const std::vector<std::byte>& payload) = 0;
-  /// Any bytes in the place of the header, and in that of a payload.
+  /// Sends arbitrary bytes in place of the header and of a payload.
   virtual void send_any(const std::vector<std::byte>& header, const std::vector<std::byte>& payload) = 0;
   /// Makes progress at both ends until `done`.
   void eventually(const std::function<bool()>& done) {
@@ -60,7 +60,7 @@ class Meeting {
   [[nodiscard]] const std::optional<syntony::Error>& fault() const { return fault_; }
 
  protected:
-  /// Of who sends.
+  /// The sender's progress.
   virtual void progress() = 0;
 
   std::unique_ptr<syntony::Transport> transport_;
@@ -70,20 +70,20 @@ class Meeting {
 };
 [[nodiscard]] std::unique_ptr<Meeting> meet();
 
-/// What a link of rank 1's says to a message that is the first to come.
+/// What a link of rank 1 says to the first message that arrives.
 using Hearing =
     std::function<std::optional<syntony::Error>(const syntony::MessageHeader&, const std::vector<std::byte>&)>;
 [[nodiscard]] Hearing hearing();
 
-/// A wire that calls a message sent when it has copied it, and delivers it when it is told to: what RDMA may do. Once.
+/// A wire that reports a message as sent once it has copied it, and delivers it on request, as RDMA may do. Used once.
 struct LateWire {
-  std::shared_ptr<syntony::Port> here, there;  // what goes from there is late
-  std::function<bool()> under_way;             // something is
-  std::function<void()> deliver;               // the next of it
+  std::shared_ptr<syntony::Port> here, there;  // messages from `there` are late
+  std::function<bool()> under_way;             // true if any are
+  std::function<void()> deliver;               // delivers the next one
 };
 [[nodiscard]] LateWire late_wire();
 
-/// Bytes of a payload that nobody fetches, of which its sender is told.
+/// Size of a payload that nobody fetches and whose sender is told so.
 extern const std::uint32_t kUnfetched;
 
 }  // namespace tests

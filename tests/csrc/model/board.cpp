@@ -31,7 +31,7 @@ void announce(Boards& all, std::uint64_t first, std::uint64_t last) {
   }
 }
 
-/// The entry that a reader copies is overwritten meanwhile: after kRememberedOperations.
+/// The entry that a reader copies is overwritten meanwhile, after kRememberedOperations.
 Begin overwritten(std::function<void(Boards&)> reader) {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Boards>(2);
@@ -55,7 +55,7 @@ void ask_for_status(Boards& all) {
   require(started.sequence == 0 || whole(started), "parts of two operations are told as one");
 }
 
-/// Who has completed an operation has started it.
+/// A rank that has completed an operation has started it.
 Begin completes() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Boards>(2);
@@ -68,7 +68,7 @@ Begin completes() {
   };
 }
 
-/// Two ranks end the group, a third hears why: one reason, whole.
+/// Two ranks end the group, a third learns why: it must see one complete reason.
 Begin aborts() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Boards>(3);
@@ -86,7 +86,7 @@ Begin aborts() {
   };
 }
 
-/// A message gives way to another one of its slot while a peer reads it.
+/// A message is overwritten by another one in its slot while a peer reads it.
 Begin posts() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Boards>(2);
@@ -123,7 +123,7 @@ Begin leaves() {
   };
 }
 
-/// A rank that is rung because of an abort hears of it: the ring itself orders nothing.
+/// A rank that is rung because of an abort learns of it: the ring itself orders nothing.
 Begin heard() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Boards>(2);

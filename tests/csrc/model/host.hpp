@@ -1,4 +1,4 @@
-// The ranks of one host over one piece of memory, each a thread of the machine; rank r is thread r.
+// The ranks of one host sharing one piece of memory, each a thread of the machine; rank r is thread r.
 #pragma once
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ struct Host {
     processes.assign(ranks, ::getpid());
   }
 
-  /// As an owner of progress that sleeps at once does (ProgressEngine::sleep).
+  /// Like an owner of progress that sleeps immediately (ProgressEngine::sleep).
   template <typename Ready>
   void sleep_until(std::uint32_t rank, Ready ready) {
     while (!ready()) {

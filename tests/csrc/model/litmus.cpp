@@ -16,7 +16,7 @@ struct Cells {
   std::size_t ended = 0;
   std::byte plain{};
 
-  /// When all have ended, what they read must not be this.
+  /// Once all have ended, they must not have read this.
   void end(std::size_t threads, bool forbidden) {
     if (++ended == threads) require(!forbidden, "the outcome is seen");
   }
@@ -29,7 +29,7 @@ Begin over(Threads (*threads)(const std::shared_ptr<Cells>&)) {
   };
 }
 
-/// Each stores into one cell and then loads the other: may both find nothing?
+/// Store buffering: each stores into one cell and then loads the other; may both read the old value?
 template <bool kFences>
 Threads store_buffering(const std::shared_ptr<Cells>& c) {
   const auto end = [=] { c->end(2, c->read[0] == 0 && c->read[1] == 0); };
@@ -47,7 +47,7 @@ Threads store_buffering(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// Data, then a flag: may one see the flag and not the data?
+/// Message passing: data, then a flag; may a thread see the flag and not the data?
 template <Order kStore, Order kLoad>
 Threads message_passing(const std::shared_ptr<Cells>& c) {
   return {[=] {
@@ -83,7 +83,7 @@ Threads publication(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// May one cell's values go back?
+/// Coherence: may the values of one cell go backwards?
 Threads coherence(const std::shared_ptr<Cells>& c) {
   return {[=] {
             c->x.store(1, relaxed);
@@ -95,7 +95,7 @@ Threads coherence(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// What one has seen and passes on: may a third see the second's word and not the first's?
+/// One thread passes on what it has seen: may a third see the second's word and not the first's?
 template <Order kOrder>
 Threads write_to_read_causality(const std::shared_ptr<Cells>& c) {
   return {[=] { c->x.store(1, relaxed); },
@@ -105,7 +105,7 @@ Threads write_to_read_causality(const std::shared_ptr<Cells>& c) {
           [=] { require(c->y.load(acquire) == 0 || c->x.load(relaxed) == 1, "the outcome is seen"); }};
 }
 
-/// Two writers and two readers: may the readers see them in unlike orders?
+/// Two writers and two readers: may the readers see the writes in different orders?
 template <bool kFences>
 Threads independent_reads(const std::shared_ptr<Cells>& c) {
   const auto end = [=] { c->end(2, c->read == std::array<std::uint64_t, 4>{1, 0, 1, 0}); };
@@ -124,7 +124,7 @@ Threads independent_reads(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// Each stores into both cells, in opposite orders: may each cell keep its first writer's?
+/// Each stores into both cells, in opposite orders: may each cell keep its first writer's value?
 Threads two_writes_each(const std::shared_ptr<Cells>& c) {
   const auto end = [=] { c->end(2, c->read[0] == 1 && c->read[1] == 1); };
   return {[=] {
@@ -141,7 +141,7 @@ Threads two_writes_each(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// Do two both take what there is once?
+/// Can two threads both take what is there once?
 Threads one_wins(const std::shared_ptr<Cells>& c) {
   const auto take = [=] {
     std::uint64_t nobody = 0;
@@ -150,7 +150,7 @@ Threads one_wins(const std::shared_ptr<Cells>& c) {
   return {take, take};
 }
 
-/// Who acquires from an exchange acquires from the release that it followed.
+/// An acquire that reads an exchange synchronizes with the release that it followed.
 Threads release_sequence(const std::shared_ptr<Cells>& c) {
   return {[=] {
             put(&c->plain, 1);
@@ -165,7 +165,7 @@ Threads release_sequence(const std::shared_ptr<Cells>& c) {
           }};
 }
 
-/// A bell, and whether it is looked for: does anybody sleep for ever?
+/// A bell, and whether it is looked for: does a thread sleep forever?
 template <bool kFences>
 Threads sleeper(const std::shared_ptr<Cells>& c) {
   return {[=] {

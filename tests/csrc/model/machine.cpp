@@ -18,7 +18,7 @@ constexpr std::size_t kMostThreads = 4;
 constexpr std::size_t kMostPlaces = 64;
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;
 constexpr std::uint64_t kGap = std::uint64_t{1} << 40U;  // between neighbouring stores, so that others fit between
-constexpr std::size_t kMostSteps = 2000;                 // of a run: beyond, something does not end
+constexpr std::size_t kMostSteps = 2000;                 // per run: more mean that something does not end
 
 bool acquires(Order order) { return order != Order::relaxed && order != Order::release; }
 bool releases(Order order) { return order != Order::relaxed && order != Order::acquire; }
@@ -43,7 +43,7 @@ std::string_view name_of(Access access) {
   return kNames[static_cast<std::size_t>(access)];
 }
 
-/// What a thread cannot go behind, and what has happened before.
+/// The oldest stores a thread may still read, and what has happened before.
 struct View {
   std::array<std::uint64_t, kMostPlaces> seen{};
   std::array<std::uint32_t, kMostThreads> clock{};
@@ -71,8 +71,8 @@ struct Place {
 
 struct Plain {
   std::size_t writer = 0;
-  std::uint32_t written = 0;                       // at the writer's clock; 0: never
-  std::array<std::uint32_t, kMostThreads> read{};  // at whose clock last
+  std::uint32_t written = 0;                       // by the writer's clock; 0: never
+  std::array<std::uint32_t, kMostThreads> read{};  // by each thread's clock, last
 };
 
 struct Step {
@@ -84,7 +84,7 @@ struct Step {
   Where where{};
 };
 
-/// A step that was taken, for whoever wants to know how a fault came about.
+/// A step that was taken, to report how a fault came about.
 struct Taken {
   std::size_t thread = 0;
   Step step;
@@ -107,9 +107,8 @@ bool independent(const Step& a, const Step& b) {
   return a.place != b.place || (a.access == Access::load && b.access == Access::load);
 }
 
-/// A step to which it makes no difference how much of the others comes before: nothing that they do is hidden from a
-/// load by a store, as it may read what was there before, and a store may come before others' in the modification
-/// order.
+/// A step that is independent of how much of the other threads comes before: a load may still read what was there
+/// before their stores, and a store may precede theirs in the modification order.
 bool first_of_all(const Step& step) {
   return step.access == Access::store || (step.access == Access::fence && step.order != Order::seq_cst);
 }
@@ -117,7 +116,7 @@ bool first_of_all(const Step& step) {
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-struct Left {};  // this run is left: unwinds a thread
+struct Left {};  // abandons this run: unwinds a thread
 
 class Thread {
  public:
@@ -142,8 +141,8 @@ class Thread {
   ucontext_t context{};
   State state = State::ended;
   View view;      // now
-  View kept;      // at the last release fence: what relaxed stores publish
-  View gathered;  // of what relaxed loads have read: what an acquire fence joins
+  View kept;      // at the last release fence: published by relaxed stores
+  View gathered;  // of what relaxed loads have read: joined by an acquire fence
   Step next;
   std::uint64_t result = 0;
   bool success = false;
@@ -168,11 +167,11 @@ class Thread {
   std::vector<std::byte> stack_ = std::vector<std::byte>(kStackBytes);
 };
 
-/// A point at which a run may go on in several ways.
+/// A point at which a run may continue in several ways.
 struct Choice {
   unsigned taken = 0;
-  unsigned open = 0;    // of a value: how many there are; of a thread: a bit for each that is still to be tried
-  unsigned asleep = 0;  // threads whose next step others have tried here before
+  unsigned open = 0;    // of a value: number of alternatives; of a thread: one bit for each still to be tried
+  unsigned asleep = 0;  // threads whose next step has been tried here before
   bool of_thread = false;
 };
 
@@ -202,8 +201,7 @@ class Machine {
   static Machine& running() { return *running_; }
   [[nodiscard]] static bool runs() { return running_ != nullptr && running_->current_ != nullptr; }
 
-  // ---- called by threads
-  // ----------------------------------------------------------------------------------------------
+  // ---- called by threads ------------------------------------------------------------------------------------------
 
   Thread& take(Step step, const Where& where) {
     Thread& thread = *current_;
@@ -225,7 +223,7 @@ class Machine {
     places_.push_back({address, {Store{.value = initial}}});
     return places_.size() - 1;
   }
-  /// Before the threads begin there is nobody to see what was there before.
+  /// Before the threads begin, nobody can see the earlier values.
   void set(std::size_t place, std::uint64_t value) { places_[place].stores = {Store{.value = value}}; }
   [[nodiscard]] std::uint64_t last(std::size_t place) const { return places_[place].stores.back().value; }
 
@@ -367,14 +365,13 @@ class Machine {
     }
   }
 
-  /// Something that it polled is no longer the last store.
+  /// True if something that it polled is no longer the last store.
   [[nodiscard]] bool changed(const Thread& thread) const {
     return std::ranges::any_of(thread.polled_before,
                                [&](const auto& read) { return places_[read.first].stores.back().time > read.second; });
   }
 
-  // ---- choices
-  // --------------------------------------------------------------------------------------------------------
+  // ---- choices ----------------------------------------------------------------------------------------------------
 
   std::size_t choose_thread(unsigned able, std::size_t last) {
     if (depth_ == choices_.size()) {
@@ -395,7 +392,7 @@ class Machine {
     return choices_[depth_++].taken;
   }
 
-  /// The next run's choices. False when there are none.
+  /// Sets up the next run's choices. False if there are none.
   bool another() {
     while (!choices_.empty()) {
       Choice& choice = choices_.back();
@@ -414,8 +411,7 @@ class Machine {
     return false;
   }
 
-  // ---- steps
-  // ----------------------------------------------------------------------------------------------------------
+  // ---- steps ------------------------------------------------------------------------------------------------------
 
   void perform(Thread& thread) {
     const Step& step = thread.next;
@@ -490,7 +486,7 @@ class Machine {
     thread.view.seen[step.place] = time;
     Store fresh{.time = time, .value = step.value, .view = releases(step.order) ? thread.view : thread.kept};
     fresh.view.seen[step.place] = time;
-    if (exchanged != nullptr) fresh.view.join(*exchanged);  // a release sequence goes on
+    if (exchanged != nullptr) fresh.view.join(*exchanged);  // a release sequence continues
     fresh.exchanged = exchanged != nullptr;
     stores.insert(stores.begin() + static_cast<std::ptrdiff_t>(before), std::move(fresh));
   }

@@ -1,9 +1,9 @@
-// memory_order litmus         the machine against what is known of the memory model
-// memory_order explore        what ships, in every order and with every value that a load may read
+// memory_order litmus         checks the machine against known facts of the memory model
+// memory_order explore        the shipped code, in every order and with every value that a load may read
 // memory_order explore soak   the same with more ranks and rounds (minutes)
-// memory_order weaken         each order that ships, weakened in turn: which scenario finds it
+// memory_order weaken         weakens each memory order of the shipped code in turn and reports which scenario notices
 //
-// Prints a line each; exits 1 where something is not as it must be, and says how it comes about.
+// Prints a line for each; exits 1 if something is wrong, and says how it comes about.
 #include <algorithm>
 #include <array>
 #include <chrono>

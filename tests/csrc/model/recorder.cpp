@@ -1,5 +1,5 @@
-// core/recorder/recorder.cpp: a record is filled, used by the owner of progress, given to the next operation, and read
-// by anybody at any time.
+// core/recorder/recorder.cpp: a record is filled, used by the owner of progress, reused for the next operation, and
+// read by any thread at any time.
 #include "core/recorder/recorder.hpp"
 
 #include <array>
@@ -14,11 +14,11 @@ struct Shared {
   Recorder recorder{{.group = "g", .rank = 0, .members = {0}}, 1};  // one slot
   Atomic<std::uint64_t> launched;                                   // the queue between caller and owner of progress
   std::array<Recorder::Ticket, 3> tickets;
-  std::array<std::int64_t, 3> began{};  // a moment before it could start,
+  std::array<std::int64_t, 3> began{};  // a time before it could start,
   std::array<std::int64_t, 3> ended{};  // and one after it had finished; 0: not yet
 };
 
-/// Many words tell the number.
+/// Many words contain the number.
 Recorder::Facts facts(std::uint64_t number) {
   Recorder::Facts facts;
   facts.sequence = facts.elements = facts.tag = number;
@@ -53,7 +53,7 @@ void read(Shared& all) {
   }
 }
 
-/// One thread calls and makes progress, another reads. The second operation only begins, or ends, too.
+/// One thread calls and makes progress, another reads. The second operation only begins, or also ends.
 Begin one_writer(bool ends) {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Shared>();
@@ -67,7 +67,7 @@ Begin one_writer(bool ends) {
   };
 }
 
-/// A caller, and the owner of progress, by a queue; nobody's stores get between another's.
+/// A caller and the owner of progress, connected by a queue; one thread's stores never interleave with another's.
 Begin caller_and_owner(bool reader) {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Shared>();
@@ -89,7 +89,7 @@ Begin caller_and_owner(bool reader) {
   };
 }
 
-/// An operation that was there before the threads begin gives way to another one of a caller and an owner.
+/// An operation from before the threads begin is replaced by another one of a caller and an owner.
 Begin one_gives_way() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto all = std::make_shared<Shared>();

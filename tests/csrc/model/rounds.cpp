@@ -16,7 +16,7 @@ struct Ranks : Host {
     }
   }
 
-  /// As an operation of several rounds does (one_host/shared_operation.cpp).
+  /// Like an operation of several rounds (one_host/shared_operation.cpp).
   template <typename Wait>
   void run(std::uint32_t rank, std::uint64_t count, Wait wait) {
     SharedRounds& own = rounds[rank];

@@ -1,4 +1,4 @@
-// What the machine is given to explore: threads over the sources that ship.
+// What the machine explores: threads running the shipped sources.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Scenario {
 [[nodiscard]] std::span<const Scenario> board();
 [[nodiscard]] std::span<const Scenario> recorder();
 
-/// A few lines of atomics each, and whether a fault can be found in them: what is known of the memory model, so that
-/// the machine is neither blind nor sees ghosts.
+/// A few lines of atomics each, and whether they can fail according to the memory model: proves that the machine
+/// neither misses faults nor reports false ones.
 struct Litmus {
   std::string_view name;
   Begin begin;

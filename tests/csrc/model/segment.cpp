@@ -1,4 +1,4 @@
-// In the places of shm_segment.cpp and doorbell.cpp: memory of this process, and the machine's bells.
+// Replaces shm_segment.cpp and doorbell.cpp by memory of this process and the machine's bells.
 #include <array>
 #include <cstddef>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kRanks = 3;
 constexpr std::size_t kStreamBytes = 1024;
 
-// Zeros, as a fresh memfd is. The machine keeps what is stored in atomics, and gives plain data their zeros back.
+// Zeroed, like a fresh memfd. The machine keeps what is stored in atomics, and resets plain data to zeros.
 alignas(4096) std::array<std::byte, sizeof(AbortRecord)> abort_memory;
 alignas(4096) std::array<std::byte, kRanks * sizeof(BoardLine)> boards;
 alignas(4096) std::array<std::byte, kRanks * kPostSlots * sizeof(Post)> posts;

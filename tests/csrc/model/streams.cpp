@@ -1,4 +1,4 @@
-// core/shm/shm_transport.cpp: frames through a stream, and the doorbell of who waits for them.
+// core/shm/shm_transport.cpp: frames through a stream, and the doorbell of a rank that waits for them.
 #include <array>
 
 #include "model/host.hpp"
@@ -50,7 +50,7 @@ Begin sleeping(std::uint32_t depth, std::uint64_t frames) {
   };
 }
 
-/// Room that the sender knows of by having asked how much is on its way.
+/// Room that the sender learns of by asking how much is in flight.
 Begin counting() {
   return [=]() -> std::vector<std::function<void()>> {
     const auto host = std::make_shared<Host>(2, 1);

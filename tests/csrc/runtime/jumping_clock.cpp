@@ -1,4 +1,4 @@
-// Preloaded into a process: its time of day jumps an hour ahead and back, as where the clock is set while it works.
+// Preloaded into a process: its time of day jumps an hour ahead and back, as if the clock was set while it runs.
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>

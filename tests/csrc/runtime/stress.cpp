@@ -1,7 +1,6 @@
-// For the sanitizers: ranks as threads of one process, each with its own progress engine or all sharing one, that do
-// everything the runtime can do beside each other: so many rounds of set pieces, then for so many seconds random calls
-// in three groups by two threads per rank, while a third one reads the records. Says "ok" and returns 0, or what was
-// wrong.
+// For the sanitizers: ranks as threads of one process, each with its own progress engine or all sharing one, that use
+// all features of the runtime concurrently: first fixed rounds, then for some seconds random calls in three groups by
+// two threads per rank, while a third thread reads the records. Prints "ok" and returns 0, or says what was wrong.
 //
 //      stress RANKS own|shared shm|tcp|both ROUNDS SECONDS
 //
@@ -67,7 +66,7 @@ class Meeting {
   std::map<std::string, std::map<std::uint32_t, std::string>> came_;
 };
 
-/// Which host of how many a rank believes to be on: all on one, each on its own, or two.
+/// How ranks are spread over hosts: all on one, each on its own, or two.
 struct Hosts {
   std::uint32_t number;
   [[nodiscard]] std::string of(std::uint32_t rank) const { return std::to_string(rank % number); }
@@ -98,7 +97,7 @@ struct Reduction {
   std::shared_ptr<Work> work;
 };
 
-/// Random collectives and messages whose results are known. The dice of all ranks have one seed: they call the same.
+/// Random collectives and messages whose results are known. All ranks use the same seed, so they make the same calls.
 class RandomCalls {
  public:
   RandomCalls(Communicator& group, std::uint64_t seed)
@@ -136,7 +135,7 @@ class RandomCalls {
     return reinterpret_cast<std::byte*>(data.data() + index * count);
   }
 
-  /// A call that is not async may hand out no Work.
+  /// A call that is not async may return no Work.
   static void finish(const std::shared_ptr<Work>& work) {
     if (work) work->wait();
   }
@@ -213,7 +212,7 @@ class RandomCalls {
     expect(in, left, 0, "a random message");
   }
 
-  /// Now and then, as it takes long beside the others.
+  /// Rarely, because it takes long compared with the others.
   void regroup() {
     if (dice_() % 4 != 0) return all_reduce(group_);
     const std::shared_ptr<Communicator> part = group_.split(rank_ % 2, 0, {.timeout = {}});
@@ -338,7 +337,7 @@ class Rank {
 
   void in_a_failing_group(int round) {
     const std::unique_ptr<Communicator> group = join("failing" + std::to_string(round));
-    world_->barrier();  // all have joined: before, its end would be theirs of joining
+    world_->barrier();  // all have joined; before that, its end would fail their joining
     std::vector<Reduction> pending;
     try {
       for (int i = 0; i < 4; ++i) {
@@ -383,7 +382,7 @@ class Rank {
     return calls + beside_calls;
   }
 
-  /// The first group has all ranks; its rank 0 says when it is enough, so they stop together.
+  /// The first group has all ranks; its rank 0 decides when to stop, so they stop together.
   static std::size_t call_until(std::chrono::steady_clock::time_point end, const std::vector<Communicator*>& groups) {
     std::vector<RandomCalls> calls;
     for (Communicator* group : groups) calls.emplace_back(*group, groups.size() + calls.size());
@@ -399,7 +398,7 @@ class Rank {
     return done;
   }
 
-  /// What is read while progress writes it must be whole.
+  /// What is read while progress writes it must be consistent.
   void read_records() {
     std::uint64_t next = 0;
     for (const Recorder::Record& record : world_->recorder()->records()) {

@@ -59,7 +59,7 @@ void interfaces(std::uint64_t) {
   expect("ib*,eth1", "ib0 eth1 lo");  // the order of the list
   expect("eth1,ib0", "eth1 ib0 lo");
   expect("^docker0,^ib*", "eth0 eth1 eth0 lo");
-  expect("^lo,docker", "eth0 eth1 ib0 eth0");  // NCCL's: all are excluded, and names are beginnings
+  expect("^lo,docker", "eth0 eth1 ib0 eth0");  // as in NCCL: all are excluded, and names are prefixes
   expect("^=lo,=docker,eth", "ib0 docker0");
   expect("*,^eth*", "docker0 ib0 lo");
   expect("lo", "lo");
@@ -73,7 +73,7 @@ void interfaces(std::uint64_t) {
   }
 }
 
-/// Equal cards are used together; those that differ in speed, driver or family, and bridges, only when others fail.
+/// Equal cards are used together; those that differ in speed, driver or family, and bridges, only if others fail.
 void rails(std::uint64_t) {
   const auto card = [](std::string name, const char* host, std::string kind) {
     NetworkInterface made = interface(std::move(name), host);

@@ -27,7 +27,7 @@ Descriptor operation(std::uint64_t sequence, std::uint32_t root) {
           .op = ReduceOp::max};
 }
 
-/// Every rank is at another operation, and knows of the others when it asks.
+/// Every rank is at another operation, and learns of the others by asking.
 void status(std::uint64_t) {
   run_ranks(4, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -50,7 +50,7 @@ void status(std::uint64_t) {
     }
     rank.meet();
     control.inquire();
-    control.inquire();  // no second question before the answer
+    control.inquire();  // no second inquiry before the answer
     eventually(
         [&] {
           control.progress();
@@ -84,7 +84,7 @@ void status(std::uint64_t) {
   });
 }
 
-/// An idle rank, asleep on its descriptor, answers when asked.
+/// An idle rank, asleep on its descriptor, answers inquiries.
 void idle(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -110,7 +110,7 @@ void abort(std::uint64_t) {
     if (rank.rank == 2) control.abort(reason);
     eventually([&] { return control.progress(), control.aborted().has_value(); }, "everybody hears of it");
     rank.meet();
-    control.abort({Error::Kind::dead, {0}, "a later reason"});  // the first wins, and is not told again
+    control.abort({Error::Kind::dead, {0}, "a later reason"});  // the first wins, and is not repeated
     rank.meet();
     control.progress();
     require(control.aborted()->kind == reason.kind && control.aborted()->ranks == reason.ranks &&
@@ -120,7 +120,7 @@ void abort(std::uint64_t) {
   });
 }
 
-/// Rank 1 says goodbye, rank 2 dies, rank 3's host goes down hard; rank 0 and rank 4 tell them apart.
+/// Rank 1 says goodbye, rank 2 dies, rank 3's host crashes; rank 0 and rank 4 tell them apart.
 void ends(std::uint64_t) {
   run_ranks(5, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -149,7 +149,7 @@ void ends(std::uint64_t) {
         require_in("Connection reset by peer", control.end_of(3));
         require(!readable(control.descriptors()[0], milliseconds(0)), "an end is told once");
         rank.meet();
-        control.inquire();  // asks the living only
+        control.inquire();  // asks only live ranks
         control.leave();
       }
     }
@@ -158,7 +158,7 @@ void ends(std::uint64_t) {
   });
 }
 
-/// A goodbye counts even when the leaver never read what was sent to it.
+/// A goodbye counts even if the leaver never read what was sent to it.
 void hasty_goodbye(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -248,7 +248,7 @@ void unbelievable(std::uint64_t) {
   }
 }
 
-/// What is encoded comes back; what is not, is refused without harm.
+/// Encoded messages decode to the same; anything else is rejected without harm.
 void messages(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
@@ -290,8 +290,8 @@ void messages(std::uint64_t seed) {
   require(decode_abort(encode(large))->ranks.size() == 4096, "the first ranks are kept");
 }
 
-/// A peer that asks without end and reads no answer is disconnected before its answers fill the memory, and one that
-/// talks without end leaves the owner of progress time for others.
+/// A peer that keeps asking without reading answers is disconnected before its answers fill the memory, and one that
+/// keeps sending leaves the owner of progress time for others.
 void flood_of_questions(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -322,7 +322,7 @@ void flood_of_questions(std::uint64_t) {
   });
 }
 
-/// Whatever bytes a reason is made of, what is shown of it are characters.
+/// Whatever bytes a reason consists of, what is shown of it is valid text.
 void legible_reasons(std::uint64_t) {
   const std::array<std::pair<std::string_view, std::string_view>, 6> cases{
       {{"rank 3 \xc3\xa9tait en retard\n", "rank 3 \xc3\xa9tait en retard\n"},
@@ -337,8 +337,8 @@ void legible_reasons(std::uint64_t) {
   }
 }
 
-/// Ranks in a circle, each connected with two: what one says, all hear, and when one dies the news goes the other way
-/// round.
+/// Ranks in a circle, each connected with two: what one says reaches all, and when one dies the news takes the other
+/// way round.
 void relayed(std::uint64_t) {
   run_ranks(7, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -392,7 +392,7 @@ void relayed(std::uint64_t) {
   });
 }
 
-/// A goodbye reaches ranks that are no neighbours, with what was completed.
+/// A goodbye reaches ranks that are not neighbours, with what was completed.
 void relayed_goodbye(std::uint64_t) {
   run_ranks(4, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -412,8 +412,8 @@ void relayed_goodbye(std::uint64_t) {
   });
 }
 
-/// All neighbours of a rank go, some with a goodbye, and the next one behind them, of which it could not hear: it and
-/// the others still hear of each other.
+/// All neighbours of a rank go, some with a goodbye, and also the next one behind them, which it could not learn of: it
+/// and the others still hear from each other.
 void neighbours_gone(std::uint64_t) {
   constexpr std::uint32_t kRanks = 18, kUnheard = 3;
   run_ranks(kRanks, [](Rank& rank) {
@@ -434,7 +434,7 @@ void neighbours_gone(std::uint64_t) {
       meeting.reset();
     } else {
       const auto known = [&](std::uint32_t peer) {
-        const bool heard = rank.rank != 0 || peer != kUnheard;  // that one it hears of when it is connected again
+        const bool heard = rank.rank != 0 || peer != kUnheard;  // it learns of that one when it is connected again
         return !goes(peer) || !heard || state(peer) == (peer % 2 == 0 ? State::left : State::dead);
       };
       eventually([&] { return control->progress(), std::ranges::all_of(others, known); }, "who has gone");
@@ -464,7 +464,7 @@ void neighbours_gone(std::uint64_t) {
   });
 }
 
-/// Of a large group each rank has few neighbours, nobody is far from anybody, and the loss of some cuts nobody off.
+/// In a large group each rank has few neighbours, all distances are short, and losing some isolates nobody.
 void circulant(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (const std::uint32_t ranks : {17U, 18U, 31U, 32U, 64U, 100U, 129U, 512U, 1000U}) {

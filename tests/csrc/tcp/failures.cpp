@@ -1,4 +1,4 @@
-// Peers that close, die or talk nonsense on the data sockets.
+// Peers that close, die or send invalid data on the data sockets.
 #include <sys/socket.h>
 
 #include <array>
@@ -13,7 +13,7 @@ using namespace syntony;
 
 constexpr StreamShape kShape{.ranks = 3, .channels = 2, .windows = 2, .depth = 4, .slot_bytes = 1000};
 
-/// A frame on the wire, to be spoilt.
+/// A frame on the wire, to be corrupted.
 struct RawFrame {
   FramePrefix prefix;
   FrameHeader header;
@@ -23,7 +23,7 @@ RawFrame good_frame(const Rank& rank) {
   return {{.token = rank.identity().prefix_token(), .number = 0, .window = 1, .channel = 1}, rank.header(1, 0)};
 }
 
-/// Rank 2 sends rank 0 what cannot be believed. Rank 0 names it, once; rank 1 and rank 0 go on undisturbed.
+/// Rank 2 sends rank 0 invalid data. Rank 0 names it, once; rank 1 and rank 0 go on undisturbed.
 void nonsense(std::uint64_t) {
   struct Case {
     void (*spoil)(RawFrame&);
@@ -79,7 +79,7 @@ void nonsense(std::uint64_t) {
   }
 }
 
-/// Random bytes after the handshake: refused or waited for, never believed. (Sanitizers watch.)
+/// Random bytes after the handshake: rejected or waited for, never accepted. (Sanitizers watch.)
 void noise(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 20; ++round) {
@@ -91,7 +91,7 @@ void noise(std::uint64_t seed) {
         const RawFrame frame = good_frame(rank);
         std::vector<std::byte> bytes(bytes_of(frame).begin(), bytes_of(frame).end());
         bytes.resize(sizeof(frame) + dice() % 3000);
-        // A few bits of a good frame, and all that follows.
+        // Flips a few bits of a valid frame, and of all that follows.
         for (int flips = 0; flips < 3; ++flips)
           bytes[dice() % sizeof(frame)] ^= static_cast<std::byte>(1 << dice() % 8);
         for (std::size_t i = sizeof(frame); i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(dice());
@@ -114,7 +114,7 @@ void noise(std::uint64_t seed) {
   }
 }
 
-/// Frames that arrived stay readable after the peer's end, half a frame never shows, and sending fails by name.
+/// Frames that arrived stay readable after the peer's end, partial frames are never shown, and sending fails by name.
 void dead_peer(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 1});
@@ -173,7 +173,7 @@ void half_a_frame(std::uint64_t) {
   });
 }
 
-/// The peer dies while frames wait for the kernel: they are lost, and progress() says whose they were.
+/// The peer dies while frames wait for the kernel: they are lost, and progress() names their destination.
 void undelivered(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     const StreamShape shape{.ranks = 2, .channels = 1, .windows = 1, .depth = 64, .slot_bytes = 1 << 20};
@@ -201,7 +201,7 @@ void undelivered(std::uint64_t) {
   });
 }
 
-/// Rank 1 is gone, without a goodbye, before rank 0 has anything for it.
+/// Rank 1 is gone, without a goodbye, before rank 0 sends anything to it.
 void gone_before_the_first_frame(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers;
@@ -226,7 +226,7 @@ void gone_before_the_first_frame(std::uint64_t) {
   });
 }
 
-/// Rank 1 has nothing to do with its data and only tends its control plane: rank 0 can send and go.
+/// Rank 1 has no data to move and only tends its control plane: rank 0 can send and leave.
 void sent_to_an_idle_rank(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers;
@@ -249,8 +249,7 @@ void sent_to_an_idle_rank(std::uint64_t) {
   });
 }
 
-/// Both ranks of every pair have something for the other at the same moment: one connection comes of it, and all
-/// arrives.
+/// Both ranks of every pair send to the other at the same moment: one connection results, and everything arrives.
 void both_at_once(std::uint64_t) {
   for (int turn = 0; turn < 10; ++turn) {
     run_ranks(4, [](Rank& rank) {

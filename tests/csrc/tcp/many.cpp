@@ -1,5 +1,4 @@
-// More ranks than a machine runs processes: control planes of one thread, over socket pairs in the place of
-// connections.
+// More ranks than a machine can run processes: control planes of one thread, over socket pairs instead of connections.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -54,7 +53,7 @@ class Crowd {
   [[nodiscard]] TcpControl& operator[](std::uint32_t rank) { return *controls_[rank]; }
   void kill(std::uint32_t rank) { controls_[rank].reset(); }
 
-  /// Lets all live ranks work until `holds` is true of each.
+  /// Lets all live ranks work until `holds` is true for each.
   void until(const std::function<bool(TcpControl&)>& holds, std::string_view what) {
     const auto all = [&] {
       bool every = true;
@@ -76,7 +75,7 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// A death, an abort and what each rank has started are heard by all.
+/// A death, an abort and what each rank has started reach all ranks.
 void many_ranks(std::uint64_t) {
   const char* wanted = std::getenv("RANKS");
   const std::uint32_t ranks = affordable(wanted == nullptr ? 64 : static_cast<std::uint32_t>(std::atoi(wanted)));

@@ -1,4 +1,4 @@
-// The handshake: who gets in, who does not, and what people are told.
+// The handshake: who is admitted, who is not, and the messages shown.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace syntony;
 
-/// Every flow and the control socket lead to the rank they claim to: each end tells its rank and index.
+/// Every flow and the control socket lead to the rank they claim: each end sends its rank and index.
 void require_connected(Rank& rank, std::vector<TcpPeer>& peers, std::uint32_t flows) {
   const auto exchange = [&](const UniqueFd& socket, std::uint32_t peer, std::uint32_t index) {
     const std::array<std::uint32_t, 2> mine{rank.rank, index};
@@ -75,12 +75,12 @@ Message heard(const UniqueFd& socket) {
   return message;
 }
 
-/// To an Ack for this Hello, as who knows the token.
+/// The answer to an Ack for this Hello, by a rank that knows the token.
 void answer(const UniqueFd& socket, const Rank& rank, const Hello& hello) {
   write_bytes(socket.get(), bytes_of(answer_to(heard<Ack>(socket), hello, rank.gathering.token)));
 }
 
-/// A rank's side of one connection that another rank makes.
+/// A rank's side of one connection made by another rank.
 void welcome(const UniqueFd& socket, const Rank& rank) {
   const Hello hello = heard<Hello>(socket);
   const Ack ack =
@@ -91,7 +91,7 @@ void welcome(const UniqueFd& socket, const Rank& rank) {
 }
 
 void strangers(std::uint64_t seed) {
-  std::vector<UniqueFd> lingering;  // stay until the ranks are done
+  std::vector<UniqueFd> lingering;  // kept open until the ranks are done
   run_ranks(3, [&lingering, seed](Rank& rank) {
     TcpListener listener = rank.publish();
     const TcpAddress address = listener.endpoints().addresses.back();
@@ -132,12 +132,12 @@ void strangers(std::uint64_t seed) {
   });
 }
 
-/// Who has recorded all that rank 1 said, and says it again, is sent away: while rank 1 is connected, and after that.
+/// A stranger that replays everything rank 1 said is rejected, both while rank 1 is connected and afterwards.
 void replayed(std::uint64_t) {
   std::latch over(1);
   run_ranks(3, [&over](Rank& rank) {
     TcpListener listener = rank.publish();
-    if (rank.rank == 2) over.wait();  // so long rank 0 waits for it
+    if (rank.rank == 2) over.wait();  // rank 0 waits until then
     if (rank.rank == 1) {
       const TcpAddress door = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
       const Hello hello = hello_of(rank, 1, 0, 2);
@@ -181,7 +181,7 @@ void crowd(std::uint64_t) {
   });
 }
 
-/// Strangers that connect without end while the ranks meet, each silent: none takes a rank's place.
+/// Strangers keep connecting while the ranks meet, all silent: none takes a rank's place.
 void flood(std::uint64_t) {
   std::atomic<bool> over = false;
   run_ranks(3, [&over](Rank& rank) {
@@ -205,7 +205,7 @@ void flood(std::uint64_t) {
   });
 }
 
-/// Strangers that say a Hello byte by byte, or stop in the middle, are sent away, though a rank is still waited for.
+/// Strangers that send a Hello byte by byte, or stop in the middle, are rejected, though a rank is still awaited.
 void slow_strangers(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     TcpListener listener = rank.publish();
@@ -235,7 +235,7 @@ void slow_strangers(std::uint64_t) {
   });
 }
 
-/// No descriptors are left because strangers hold them: they lose theirs, and the rank comes in.
+/// Strangers use up all descriptors: they lose theirs, and the rank is admitted.
 void no_descriptors(std::uint64_t) {
   std::array<UniqueFd, 2> friends;
   run_ranks(2, [&friends](Rank& rank) {
@@ -293,7 +293,7 @@ void doubled(std::uint64_t) {
   });
 }
 
-/// Whoever is sent away among strangers dials again: here by a rank 0 that hangs up four times.
+/// A rank that is rejected among strangers dials again: here, rank 0 hangs up four times.
 void dialled_again(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     TcpListener listener = rank.publish();
@@ -316,7 +316,7 @@ void dialled_again(std::uint64_t) {
   });
 }
 
-/// Who listens in a rank's place is not told the token, and without it finds no belief.
+/// An impostor listening in a rank's place is not told the token, and is not accepted without it.
 void impostor(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::optional<TcpListener> listener = rank.publish();
@@ -386,7 +386,7 @@ void no_address(std::uint64_t) {
   });
 }
 
-/// Before the right address come: a closed port, one that hangs up, one that talks nonsense, one that never answers.
+/// The right address comes after a closed port, one that hangs up, one that sends garbage, and one that never answers.
 void several_addresses(std::uint64_t) {
   const auto listen_here = [](int backlog) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -433,7 +433,7 @@ void several_addresses(std::uint64_t) {
   over = true;
 }
 
-/// Rank 3 of 4 never comes: the others say so, whoever of them gives up first.
+/// Rank 3 of 4 never arrives: the others say so, whichever of them gives up first.
 void missing(std::uint64_t) {
   run_ranks(4, [](Rank& rank) {
     TcpListener listener = rank.publish();
@@ -453,7 +453,7 @@ void missing(std::uint64_t) {
   });
 }
 
-/// Rank 2 never comes and rank 1 gives up: rank 0 does not wait for its own, much later, deadline.
+/// Rank 2 never arrives and rank 1 gives up: rank 0 does not wait for its own, much later, deadline.
 void given_up(std::uint64_t) {
   run_ranks(3, [](Rank& rank) {
     TcpListener listener = rank.publish();
@@ -503,7 +503,7 @@ int option(const UniqueFd& socket, int level, int name) {
   return value;
 }
 
-/// What makes a vanished host show, and a slow peer not look like one.
+/// The socket options that detect a vanished host without mistaking a slow peer for one.
 void tuned(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 1, .send_buffer = 50'000, .receive_buffer = 60'000});

@@ -144,7 +144,7 @@ void write_bytes(int socket, std::span<const std::byte> bytes) {
       pollfd room{socket, POLLOUT, 0};
       poll(&room, 1, 1000);
     } else if (n < 0 && errno != EINTR) {
-      return;  // the other side may have had enough
+      return;  // the other side may have hung up
     }
   }
 }

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, and the few words in which the tests speak.
+// Ranks as threads of one process, and helpers of the tests.
 #pragma once
 
 #include <array>
@@ -24,13 +24,13 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// For what must come: a machine with other work makes a second of this into a minute.
+/// For events that must happen: on a busy machine, a second of this can become a minute.
 inline constexpr seconds kPatience{60};
 
 /// Throws with file, line and `what` unless `condition` holds.
 void require(bool condition, std::string_view what, std::source_location where = std::source_location::current());
 
-/// The Error that `action` throws; fails when it throws none.
+/// Returns the Error that `action` throws; fails if it throws none.
 syntony::Error error_of(const std::function<void()>& action,
                         std::source_location where = std::source_location::current());
 
@@ -52,7 +52,7 @@ class Gathering {
   std::vector<std::string> published;
   std::barrier<> barrier;
 
-  /// Meets as the barrier does, and goes on with `work` while it waits: who relays must not sleep.
+  /// Meets like the barrier, and calls `work` while it waits: a rank that relays must not sleep.
   void settle(const std::function<void()>& work);
 };
 
@@ -63,13 +63,13 @@ class Rank {
 
   /// Publishes its endpoints, waits for all, and returns the listener.
   syntony::TcpListener publish(const syntony::TcpOptions& options = {});
-  /// For control, then all data sockets, which the higher rank of a pair calls for.
+  /// The control sockets, then all data sockets, which the higher rank of each pair requests.
   std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
                                         milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, std::span<const std::uint32_t> with,
                                         const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
-  /// Connected for control; data sockets are made when first needed.
+  /// Connects the control sockets; data sockets are made when first needed.
   std::unique_ptr<syntony::TcpMeeting> meet_for_control(const syntony::TcpOptions& options,
                                                         std::vector<syntony::TcpPeer>& peers);
   void meet() { gathering.barrier.arrive_and_wait(); }
@@ -78,7 +78,7 @@ class Rank {
     return {.token = gathering.token, .group = 7, .rank = rank, .ranks = gathering.ranks};
   }
   [[nodiscard]] std::vector<std::uint32_t> others() const;
-  /// A header as the transport believes it.
+  /// A header that the transport accepts.
   [[nodiscard]] syntony::FrameHeader header(std::uint16_t channel, std::uint32_t length) const {
     return {.token = identity().frame_token(), .group = 7, .channel = channel, .length = length};
   }
@@ -87,13 +87,13 @@ class Rank {
   std::uint32_t rank;
 };
 
-/// The data sockets of `peers` beside their control sockets, of a rank that has those.
+/// Adds the data sockets of `peers` to their control sockets.
 void connect_data(syntony::TcpMeeting& meeting, std::uint32_t rank, std::span<syntony::TcpPeer> peers);
 
 /// Runs `body` on `ranks` threads. A rank that throws ends the process: the others would wait for it in vain.
 void run_ranks(std::uint32_t ranks, const std::function<void(Rank&)>& body);
 
-/// Blocking, whole.
+/// Blocking; writes everything.
 void write_bytes(int socket, std::span<const std::byte> bytes);
 template <typename Value>
 std::span<const std::byte> bytes_of(const Value& value) {

@@ -1,4 +1,4 @@
-// Streams of random shape carry what was put into them, in order; flow control holds; an idle transport is quiet.
+// Streams of random shape deliver what was sent, in order; flow control holds; an idle transport is quiet.
 #include <arpa/inet.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace syntony;
 
-/// One stream of a random test, known to both of its ends.
+/// One stream of a random test, known to both ends.
 struct Traffic {
   std::uint32_t source, destination, channel, window;
   std::vector<std::uint32_t> lengths;  // of its frames
@@ -73,7 +73,7 @@ Scenario random_scenario(std::uint64_t seed) {
                         {},     random()};
         traffic.lengths.resize(pick(1, 40));
         for (std::uint32_t& length : traffic.lengths) {
-          // Short ones, full ones and anything between.
+          // Short, full, and anything between.
           const std::uint32_t most = scenario.shape.slot_bytes;
           length = std::array{std::min(pick(0, 100), most), most, pick(0, most)}[pick(0, 2)];
         }
@@ -84,7 +84,7 @@ Scenario random_scenario(std::uint64_t seed) {
   return scenario;
 }
 
-/// Sends and receives everything that concerns this rank, a random piece at a time.
+/// Sends and receives everything that involves this rank, a random piece at a time.
 class Courier {
  public:
   Courier(Rank& rank, const Scenario& scenario, TcpTransport& transport)
@@ -134,7 +134,7 @@ class Courier {
     if (random_() % 2 == 0) {
       fill(room, length, traffic.bytes_of_frame(leg.frame));
       sender.commit(header);
-    } else {  // from memory that goes away at once
+    } else {  // from memory that is freed immediately
       const auto payload = std::make_unique<std::byte[]>(length);
       fill(payload.get(), length, traffic.bytes_of_frame(leg.frame));
       require(sender.send(header, payload.get()), "there is room");
@@ -162,7 +162,7 @@ class Courier {
     ++leg.frame;
   }
 
-  /// Tells where the next frames belong; of some it is wrong about what they are.
+  /// Announces where the next frames belong; some announcements are wrong.
   void expect_some(Leg& leg, Receiver& receiver) {
     for (std::size_t ahead = 0; ahead <= random_() % 8 && leg.frame + ahead < leg.traffic->lengths.size(); ++ahead) {
       const std::size_t frame = leg.frame + ahead;
@@ -195,7 +195,7 @@ void streams(std::uint64_t seed) {
     TcpControl control(rank.identity(), peers, meeting.get());
     Courier courier(rank, scenario, transport);
     eventually([&] { return courier.step(); }, "all frames arrive");
-    // Going now, without meeting the others, must lose nothing, even while some of them are still connecting.
+    // Leaving now, without meeting the others, must lose nothing, even while some of them are still connecting.
     require(transport.drain(kPatience), "what was sent is delivered");
     control.leave();
   });
@@ -203,7 +203,7 @@ void streams(std::uint64_t seed) {
 
 constexpr StreamShape kSmall{.ranks = 2, .channels = 1, .windows = 1, .depth = 3, .slot_bytes = 100};
 
-/// A sender may be `depth` frames ahead, no more; room comes back with every release.
+/// A sender may be `depth` frames ahead, no more; every release frees a slot.
 void flow_control(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -250,7 +250,7 @@ void flow_control(std::uint64_t) {
   });
 }
 
-/// A payload goes where its frame was expected, if it is that frame; forgotten places are not written any more.
+/// A payload goes to its announced place if the frame is the announced one; forgotten places are no longer written.
 void expected_places(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -274,7 +274,7 @@ void expected_places(std::uint64_t) {
         header.slice = slice == 1 ? 99 : slice;
         receiver.expect(slice, header, places[slice].data());
       }
-      receiver.expect(kSmall.depth, rank.header(0, 2), nullptr);  // beyond what may come: no matter
+      receiver.expect(kSmall.depth, rank.header(0, 2), nullptr);  // beyond what may arrive: harmless
       rank.meet();
       for (std::uint32_t slice = 0; slice < places.size(); ++slice) {
         eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "a frame comes");
@@ -289,7 +289,7 @@ void expected_places(std::uint64_t) {
   });
 }
 
-/// progress() tells when nothing moves, and the descriptor tells when something may.
+/// progress() reports when nothing moves, and the descriptor when something may.
 void quiet(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -318,7 +318,7 @@ void quiet(std::uint64_t) {
   });
 }
 
-/// Two ranks that sleep on their descriptor whenever progress() has nothing to do: every wake-up must come.
+/// Two ranks that sleep on their descriptor whenever progress() has nothing to do: no wakeup may be lost.
 void asleep(std::uint64_t) {
   const StreamShape shape{.ranks = 2, .channels = 1, .windows = 1, .depth = 6, .slot_bytes = 300'000};
   run_ranks(2, [&shape](Rank& rank) {
@@ -355,7 +355,7 @@ void unknown_streams(std::uint64_t) {
   });
 }
 
-/// Both ends of a TCP connection on this host; the second does not block.
+/// Both ends of a TCP connection on this host; the second is non-blocking.
 std::pair<UniqueFd, UniqueFd> connected() {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
@@ -379,8 +379,8 @@ struct Frames : FrameSink {
   bool credited(const FramePrefix&) override { return true; }
 };
 
-/// A read that fills its room to the last byte ends one frame and begins a smaller one: whose rest must wake us,
-/// however much the frame before was worth waiting for.
+/// A read that fills its room exactly ends one frame and begins a smaller one, whose rest must wake us, however large
+/// the previous frame's threshold was.
 void filled_room(std::uint64_t) {
   constexpr std::size_t kHead = sizeof(FramePrefix) + sizeof(FrameHeader), kAside = 4096;
   constexpr std::size_t kFirst = 12'000, kRest = 5'000;
@@ -419,8 +419,8 @@ void filled_room(std::uint64_t) {
   require(flow.read(frames, aside) == TcpFlow::Outcome::moved && frames.complete == 2, "both frames");
 }
 
-/// Operations in flight have windows of their own. What an earlier one sends is on every flow before what a later one
-/// does, however many slices each message has; and all flows are used.
+/// Operations in flight have windows of their own. On every flow, an earlier operation's data precedes a later one's,
+/// however many slices each message has; and all flows are used.
 void launched_first(std::uint64_t) {
   constexpr std::uint32_t kLength = 10;
   const StreamShape shape{.ranks = 2, .channels = 1, .windows = 3, .depth = 4, .slot_bytes = 100};
@@ -459,7 +459,7 @@ void launched_first(std::uint64_t) {
 }
 
 /// What waits for the kernel is sent in turns: channels of an operation by bytes, operations one after another, credits
-/// first. Nothing overtakes what the kernel has a part of.
+/// first. Nothing overtakes a frame that the kernel has partly taken.
 void turns(std::uint64_t) {
   constexpr std::uint32_t kLength = 40;
   constexpr std::uint32_t kBegun = 8 << 20;  // more than the kernel takes

@@ -1,5 +1,5 @@
-// The late device as torch sees it: a PrivateUse1 backend with streams, events, an allocator and copies of its own.
-// Every other operator is computed by the CPU, in between two copies that the caller waits for.
+// The late device as seen by torch: a PrivateUse1 backend with streams, events, an allocator and copies of its own.
+// Every other operator is computed by the CPU, between two copies that the caller waits for.
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -118,13 +118,13 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   return at::detail::empty_strided_generic(size, stride, &allocator, kKeys, c10::dtype_or_default(type));
 }
 
-/// The same memory, for the host's kernels; it keeps nothing alive.
+/// The same memory, for host kernels; keeps nothing alive.
 at::Tensor seen_by_host(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU));
 }
 
-/// In the current stream. What the host's own memory takes part in, and is not pinned, is over when it returns; pinned
-/// memory is kept alive, as a caching allocator of a real device would. The device's memory is not.
+/// Runs in the current stream. A copy that involves unpinned host memory is complete when it returns; pinned memory is
+/// kept alive, as by a real device's caching allocator. Device memory is not.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (to.numel() == 0) return to;
   const bool uploads = from.is_cpu(), downloads = to.is_cpu();

@@ -1,7 +1,6 @@
-// Memory of the late device: the host's, reused as a caching allocator of a real device reuses it. A freed block is at
-// once good for what comes later in the stream it was made for, and is overwritten there; only other streams on which
-// it was recorded are waited for. So whoever uses freed memory, or memory that a stream still needs, gets wrong
-// numbers.
+// Memory of the late device: host memory, reused like a real device's caching allocator does. A freed block is
+// immediately available for later work in its own stream, and is overwritten there; only other streams on which it was
+// recorded are waited for. So using freed memory, or memory that a stream still needs, yields wrong numbers.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -21,7 +20,7 @@ namespace late {
 struct Block {
   void* memory = nullptr;
   std::size_t bytes = 0;
-  std::int64_t home = 0;             // the stream it was made for
+  std::int64_t home = 0;             // the stream that allocated it
   std::set<std::int64_t> visited{};  // others that use it
 };
 
@@ -77,7 +76,7 @@ inline Memory& memory() {
   return *made;
 }
 
-/// Host memory that copies may use without their caller.
+/// Host memory that copies may use after their caller has gone on.
 class Pinned {
  public:
   void* take(std::size_t bytes) {

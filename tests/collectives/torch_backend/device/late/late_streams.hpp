@@ -1,4 +1,4 @@
-// Streams whose work is done late, by a thread each: whoever does not wait for an event sees what was there before.
+// Streams that delay their work, each on a thread: code that fails to wait for an event sees stale data.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace late {
 
-/// How long streams dawdle before each task: the default one, and all others.
+/// How long streams delay each task: the default stream, and all others.
 inline std::atomic<int> lateness_us{1000}, side_lateness_us{1000};
 
 class Stream {
@@ -61,7 +61,7 @@ class Stream {
   std::thread thread_;
 };
 
-/// Stream 0 is the default one. They live for as long as the process.
+/// Stream 0 is the default one. They live as long as the process.
 inline constexpr std::int64_t kStreams = 9;
 inline Stream& stream(std::int64_t id) {
   static auto* const streams = new std::vector<std::unique_ptr<Stream>>([] {
@@ -74,14 +74,14 @@ inline Stream& stream(std::int64_t id) {
   return *streams->at(static_cast<std::size_t>(id));
 }
 
-/// The calling thread's.
+/// The calling thread's current stream.
 inline thread_local std::int64_t current_stream = 0;
 inline std::int64_t next_side_stream() {
   static std::atomic<std::int64_t> given{0};
   return 1 + given++ % (kStreams - 1);
 }
 
-/// Recorded any number of times; whoever waits, waits for what was recorded last when he asked.
+/// Can be recorded any number of times; a waiter waits for the latest recording at the time of its call.
 class Event {
  public:
   void record(Stream& in) {

@@ -1,4 +1,4 @@
-// Stands in for csrc/core/atomic.hpp: the same names, over the machine of weak memory order.
+// Replaces csrc/core/atomic.hpp: the same names, on the machine of weak memory order.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace syntony {
 
-/// Keeps no value but its first: the machine keeps all others, and none of them outlives a run.
+/// Stores only its initial value: the machine keeps all others, and none of them outlives a run.
 template <typename T>
 class Atomic {
  public:
@@ -47,7 +47,7 @@ inline void fence(model::Order order, const model::Where& where = model::Where::
   model::pass_fence(order, where);
 }
 
-/// Two at once are a fault.
+/// Two concurrent accesses are a fault.
 template <typename T>
 class Published {
  public:
@@ -66,7 +66,7 @@ class Published {
   T value_;
 };
 
-/// Two halves that may be torn apart stand for the many words of the original.
+/// Two halves that can be torn apart stand for the many words of the original.
 template <std::size_t kBytes>
 class RacingBytes {
  public:
