@@ -23,7 +23,7 @@ from syntony.overlap.step.models import ModelSpec
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 _ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops slices inner prefetch threads every"
-_LEAST = dict.fromkeys((*_ONE.split(), "together", "secondary"), 1) | {"context": 2, "vocabulary": 256}
+_LEAST = dict.fromkeys((*_ONE.split(), "together", "secondary", "relay"), 1) | {"context": 2, "vocabulary": 256}
 """Of whole numbers; of others 0."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from syntony.base.command import UserError
@@ -103,6 +104,32 @@ def test_tokens_go_to_experts_once() -> None:
         assert once[way].bytes * 2 == plain[way].bytes
     assert once["widen"].bytes == once["narrow"].bytes == plain["dispatch"].bytes
     assert once["leave"] == plain["leave"]
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_tokens_go_once_to_each_box(even: bool) -> None:
+    """Between boxes move as many rows as routers that choose at random send, or those that choose in turn."""
+    model, layout = model_named("gpt:hidden=512,blocks=2,heads=8,experts=16,top_k=4,seq=128"), Layout(dp=8, ep=8)
+    plain, relayed = (
+        {move.name: move for move in layers_of(model, form, Form(2, even=even))[-2].transfers}
+        for form in (layout, replace(layout, relay=4))
+    )
+    source, tokens = np.random.default_rng(1), 1 << 14
+    chosen = source.random((tokens, 16)).argsort(axis=1)[:, :4]
+    if even:
+        chosen = np.arange(4 * tokens).reshape(tokens, 4) % 16
+    met = np.mean([len(set(row)) for row in (chosen // 8).tolist()])
+    assert relayed["combine_far"].bytes == pytest.approx(2 * 128 * met * 512 * 2, rel=0.01)
+    assert relayed["dispatch_far"].bytes * 512 == relayed["combine_far"].bytes * 516
+    assert relayed["dispatch"].bytes == relayed["combine"].bytes == plain["combine"].bytes
+    assert {move.lane for move in relayed.values()} == {"ep_far", "ep_near"}
+    assert sum(move.bytes for move in relayed.values() if move.parts) == 0
+
+
+@pytest.mark.parametrize("sizes", [{"ep": 8, "relay": 8}, {"ep": 8, "relay": 3}, {"relay": 2, "tp": 2, "dedup": True}])
+def test_no_boxes(sizes: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="boxes of so many ranks must divide ep"):
+        Layout(**{"dp": 8, "ep": 4, **sizes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sizes", [{"tp": 2}, {"dp": 2, "ep": 2}])

@@ -159,5 +159,10 @@ def test_tokens_sent_to_experts_once(sequence: bool) -> None:
     check(tiny(experts=4), dp=2, tp=2, ep=2, dedup=True, sequence=sequence)
 
 
+@pytest.mark.parametrize(("top", "sizes"), [(2, {}), (3, {"tp": 2}), (3, {"dp": 6, "ep": 6, "relay": 3})])
+def test_tokens_sent_once_to_each_box(top: int, sizes: dict[str, object]) -> None:
+    check(tiny(experts=12, top=top), **{"dp": 4, "ep": 4, "relay": 2, **sizes})
+
+
 def test_copies_of_experts() -> None:
     check(tiny(experts=4, top=1), dp=4, ep=2)

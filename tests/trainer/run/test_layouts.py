@@ -120,6 +120,8 @@ EXACT = {
         "dp4 x ep2 guests zero 2": GUESTS | split(dp=4, ep=2, zero=2),
         "dp2 x pp2 x ep2 guests": GUESTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "ep4 hot": EIGHT | split(dp=4, ep=4),
+        "ep4 relay": {"model": {"experts": 8}} | split(dp=4, ep=4, relay=2),
+        "ep4 relay, full, recompute": FULL | split(dp=4, ep=4, relay=2, zero=2, recompute=True),
         "dp4 x ep2 hot zero 1": HOT | split(dp=4, ep=2, zero=1),
         "dp4 x ep2 hot zero 2": HOT | split(dp=4, ep=2, zero=2),
         "dp4 x ep2 hot zero 3": HOT | split(dp=4, ep=2, zero=3),
@@ -174,7 +176,7 @@ CLOSE = {
 
 
 SOME = (
-    "dp4 sums of all forms", "pp4 bpipe", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3",
+    "dp4 sums of all forms", "pp4 bpipe", "ep4 in pieces of rows", "ep4 relay", "ep4 moved", "dp4 x ep2 hot zero 3",
     "dp2 x pp2 x ep2", "dp2 x pp2 chimera zero 2", "dp4 secondary",
 )  # fmt: skip
 SELDOM = (

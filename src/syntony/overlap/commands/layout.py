@@ -168,6 +168,7 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
         schedule += ", recompute" if layout.recompute else ""
         schedule += ", grid" if layout.grid else ""
         schedule += ", dedup" if layout.dedup else ""
+        schedule += ", relay" if layout.relay > 1 else ""
         schedule += f", {layout.replicas} replicas" if layout.replicas > 1 else ""
         schedule += f", secondary {layout.secondary}" if layout.secondary > 1 else ""
         cells.append((*sizes, schedule, time(choice.seconds), size_of_file(choice.memory), choice.policy))

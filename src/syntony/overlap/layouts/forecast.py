@@ -31,7 +31,8 @@ from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import Pipeline, Times, finish
 
 Doubles = NDArray[np.float64]
-_LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "outer": "cp", "heads": "cp", "ep": "ep"}
+_LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "outer": "cp", "heads": "cp"}
+_LANES |= dict.fromkeys(("ep", "ep_far", "ep_near"), "ep")
 """Of what moves for every microbatch, by which of PARTS it is told."""
 PARTS = ("compute", "tp", "cp", "ep", "bubble", "gradients", "weights", "update")
 """What a step's seconds are told by: operations, what its groups move between them, waiting for other stages, sums of

@@ -33,7 +33,21 @@ from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.models import Form, layers_of
 
-KNOBS = ("tp", "grid", "cp", "pp", "ep", "dedup", "zero", "replicas", "secondary", "schedule", "batch", "recompute")
+KNOBS = (
+    "tp",
+    "grid",
+    "cp",
+    "pp",
+    "ep",
+    "dedup",
+    "relay",
+    "zero",
+    "replicas",
+    "secondary",
+    "schedule",
+    "batch",
+    "recompute",
+)
 CHEAP = ("fifo", "serial")
 MORE = ("dear", "bytescheduler", "breadth_first", "dualpipe", "need")
 _SPREAD = 100  # layouts that are looked at with replicas and secondary shards, too
@@ -251,8 +265,8 @@ class _Forecasters:
 
     def _forecaster(self, candidate: Candidate) -> tuple[tuple[LayerSpec, ...], Forecaster]:
         layout, asked = candidate.layout, self._asked
-        inner = (layout.tp, layout.side, layout.cp, layout.ep, layout.dedup, layout.attention, layout.traders)
-        key = (*inner, candidate.batch)
+        experts = layout.ep, layout.dedup, layout.relay
+        key = (layout.tp, layout.side, layout.cp, *experts, layout.attention, layout.traders, candidate.batch)
         if key not in self._known:
             layers = layers_of(asked.model, layout, Form(candidate.batch, asked.element))
             self._known[key] = layers, Forecaster(layers, asked.element)

@@ -9,8 +9,8 @@
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
 costs time, so the search turns to it where a layout does not fit without. Nor are replicas of a model that is sharded
-within a box, whose update all share (`spread`), or secondary shards within one, or tokens that are sent to experts once
-for all ranks of tp (`dedup`): they save time and no memory, so only the best layouts are looked at in these forms, too.
+within a box, whose update all share (`spread`), or secondary shards within one, or tokens that are sent once for all
+ranks of tp (`dedup`) or of a box (`relay`): only the best layouts are looked at in these forms, too.
 """
 
 from __future__ import annotations
@@ -107,16 +107,22 @@ def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Ca
 
 def nearer(asked: Question, one: Candidate) -> Iterator[Candidate]:
     """The same, but with a stage's weights sharded within a box, or with secondary shards there, or tokens sent to
-    experts once for all ranks of tp. It takes no less memory."""
+    experts once for all ranks of tp, or of a box. It takes no less memory."""
     layout, data = one.layout, one.layout.dp * one.layout.cp
     size = asked.box // layout.tp
     if layout.zero in (1, 3) and layout.copies == 1 and 1 < size < data and data % size == 0:
         yield one._replace(layout=replace(layout, replicas=data // size, spread=True))
         if layout.zero == 3:
             yield one._replace(layout=replace(layout, secondary=size))
-    if layout.tp > 1 and layout.ep > 1 and not layout.dedup and asked.model.hidden % layout.tp == 0:
-        once = one._replace(layout=replace(layout, dedup=True))
-        yield from (once, *nearer(asked, once))
+    if layout.dedup or layout.relay > 1:
+        return
+    once = list[Candidate]()
+    if layout.tp > 1 and layout.ep > 1 and asked.model.hidden % layout.tp == 0:
+        once.append(one._replace(layout=replace(layout, dedup=True)))
+    if 1 < size < layout.ep and layout.ep % size == 0:
+        once.append(one._replace(layout=replace(layout, relay=size)))
+    for form in once:
+        yield from (form, *nearer(asked, form))
 
 
 def _schedules(model: ModelSpec, pp: int, count: int) -> Iterator[tuple[str, int]]:

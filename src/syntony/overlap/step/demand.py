@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,16 @@ from numpy.typing import NDArray
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 _WORTH = 0.05  # of the busiest rank's rows: what moving experts must save
+
+
+def boxes_asked(shares: Doubles, boxes: int, top: int) -> Doubles:
+    """By box, the chance that a token asks for one of its experts, of which `top` are different: exact where all are
+    asked for alike, else as if they were drawn one by one."""
+    each = len(shares) // boxes
+    if np.ptp(shares) == 0:
+        return np.full(boxes, 1 - comb(len(shares) - each, top) / comb(len(shares), top))
+    chances: Doubles = 1 - (1 - shares.reshape(boxes, each).sum(axis=1)) ** top
+    return chances
 
 
 def zipf(experts: int, skew: float, first: int = 0) -> Doubles:

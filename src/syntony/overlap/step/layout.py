@@ -11,7 +11,8 @@ With secondary shards, `near` are neighbours in `dp` who gather weights for the 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
 and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
 pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
-spread over `ep` of those ranks; their copies meet in `edp`.
+spread over `ep` of those ranks; their copies meet in `edp`. With `relay`, `ep_near` are the ranks of a box, and
+`ep_far` those at one place of their boxes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Attention = Literal["ring", "striped", "plain", "ulysses", "usp"]
 
 
 _SIZES = ("dp", "tp", "pp", "ep", "cp")
-_COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner", "secondary")
+_COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner", "secondary", "relay")
 
 
 class Clip(StrEnum):
@@ -61,6 +62,8 @@ class Parallel:
     grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
     dedup                with tp and ep: tokens are sent to experts once, each rank of tp sends a part of their width;
                          without, each sends the whole (duplicate token dropping of Singh et al., TED, ICS 2023)
+    relay                so many neighbours of ep are a box: a token is sent once to each box with experts for it, and
+                         passed on inside (DeepEP); 1: it is sent to each expert
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
                          `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
     inner                of a ring, so many neighbours are a ring of their own, in which keys and values go round before
@@ -84,6 +87,7 @@ class Parallel:
     sequence: bool = True
     grid: bool = False
     dedup: bool = False
+    relay: int = 1
     attention: Attention = "ring"
     traders: int = 1
     inner: int = 1
@@ -112,6 +116,8 @@ class Parallel:
             "row": self.side,
             "column": self.side,
             "ep": self.ep,
+            "ep_far": self.ep // self.relay if self.relay > 1 else 1,
+            "ep_near": self.relay,
             "cp": self.cp if self.attention == "ulysses" else self.ring,
             "outer": self.rings // self.ring,
             "heads": self.traders if self.attention == "usp" else 1,
@@ -220,6 +226,11 @@ class Layout(Parallel):
             raise UserError(
                 f"dedup is about the copies that ranks of tp send to experts: tp and ep must be 2 or more, and are "
                 f"{self.tp} and {self.ep}"
+            )
+        if self.relay > 1 and (self.ep % self.relay or self.ep == self.relay or self.dedup):
+            raise UserError(
+                f"relay is {self.relay}; boxes of so many ranks must divide ep, which is {self.ep}, in two or "
+                "more, and dedup must be off"
             )
         if self.slices > 1 and (self.cp > 1 or self.ep > 1):
             raise UserError(

@@ -18,6 +18,8 @@ the trainer runs (trainer/parallel): it takes operations, bytes and cuts from he
     router      fork | route                           enter
     experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
                 (dedup)                                sizes, dispatch, widen, narrow, combine, leave
+                (relay)                                sizes_far, wanted, dispatch_far, sizes, dispatch, combine,
+                                                       combine_far, leave
     embedding   embed | place                          leave
     head        norm | logits | loss                   enter, totals
     on a grid   fork | norm | inner | add              across, weights, heads or hidden
@@ -40,7 +42,7 @@ import numpy as np
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
-from syntony.overlap.step.demand import Demand, Visits, placed
+from syntony.overlap.step.demand import Demand, Visits, boxes_asked, placed, zipf
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
@@ -234,8 +236,9 @@ class _Maker:
                 blocks += [self._layer(attention.name, attention), self._layer(router.name, router)]
             else:
                 blocks.append(self._layer(f"block_{block}", attention, router))
-            experts = self._experts(block, hot)
-            numbers = hot_numbers(model.experts, layout.ep) if layout.ep > 1 and not hot else []
+            experts = self._relayed(block) if layout.relay > 1 else self._experts(block, hot)
+            comes = layout.ep > 1 and layout.relay == 1 and not hot
+            numbers = hot_numbers(model.experts, layout.ep) if comes else []
             blocks.append(replace(experts, moved=tuple(self._experts(block, number) for number in numbers)))
         if model.together > 1:
             blocks = [_united(blocks[at : at + model.together]) for at in range(0, len(blocks), model.together)]
@@ -430,6 +433,41 @@ class _Maker:
         shadow = LayerSpec(f"shadow_{block}", hot * each * self._form.element, ()) if hot else None
         made = self._layer(f"experts_{block}", branch)
         return replace(made, expert=ep > 1, joined=True, hot=hot, shadow=shadow, demand=None if hot else demand)
+
+    def _relayed(self, block: int) -> LayerSpec:
+        """Tokens go once to each box with experts that they ask for, and are passed on inside."""
+        m, tp, ep, element = self._model, self._layout.tp, self._layout.ep, self._form.element
+        far, tokens, top = ep // self._layout.relay, self._tokens, m.top_k
+        shares = zipf(m.experts, self._form.skew, block % m.experts)
+        if self._form.follow:
+            shares = shares[np.argsort(placed(shares, ep, np.arange(m.experts)))]
+        if self._form.even and not self._form.skew:  # in turn
+            boxes = np.arange(tokens * top).reshape(tokens, top) % m.experts // (m.experts // far)
+            asked = np.array([(boxes == box).any(axis=1).mean() for box in range(far)])
+        else:
+            asked = boxes_asked(shares, far, top)
+        rows = round(tokens * max(float(asked.sum()), far * float(asked.max())))  # that leave, or come to a busy box
+        routed = tokens * top * ep * float(shares.reshape(ep, -1).sum(axis=1).max())  # with the busiest rank's experts
+        row, all_to_all = m.hidden * element, Kind.ALL_TO_ALL
+        moves = [
+            CommSpec("sizes_far", "ep_far", all_to_all, None, 8 * far, parts=""),
+            CommSpec("wanted", "ep_far", all_to_all, None, 8 * rows * top, parts=""),
+            CommSpec("dispatch_far", "ep_far", all_to_all, all_to_all, rows * (row + top * element), parts=""),
+            CommSpec("sizes", "ep_near", all_to_all, None, 8 * m.experts, parts=""),
+            *(CommSpec(name, "ep_near", all_to_all, all_to_all, round(routed * row), parts="")
+              for name in ("dispatch", "combine")),
+            CommSpec("combine_far", "ep_far", all_to_all, all_to_all, rows * row, parts=""),
+        ]  # fmt: skip
+        matrices = 3 if m.gated else 2
+        feed = 2.0 * routed * m.hidden * m.ffn * matrices / tp
+        leave = self._leave("leave") if tp > 1 else None
+        kept = tokens * top * (m.ffn * matrices // tp + m.hidden) * element + rows * row
+        each = matrices * m.hidden * m.ffn // tp  # elements of an expert
+        segments = (0, 0, 0, 0, 0, feed, 0, 0, 0)
+        made = self._layer(
+            f"experts_{block}", _Branch("", m.experts // ep * each, segments, (*moves, leave), kept, products=feed)
+        )
+        return replace(made, expert=True, joined=True)
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1

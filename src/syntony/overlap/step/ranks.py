@@ -36,6 +36,10 @@ def members(layout: Parallel, lane: str) -> Ranks:
         grid = ranks.reshape(pp, layout.dp, sizes["outer"], sizes["cp"], sizes["heads"], tp)
         grid = np.moveaxis(grid, ("outer", "cp", "heads").index(lane) + 2, -1)
         return grid.reshape(pp, -1, grid.shape[-1])
+    if lane in ("ep_far", "ep_near"):
+        boxes = ranks.reshape(pp, data // layout.ep, layout.ep // layout.relay, layout.relay, tp)
+        boxes = np.moveaxis(boxes, 2 if lane == "ep_far" else 3, -1)
+        return boxes.reshape(pp, -1, boxes.shape[-1])
     size = layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]  # neighbours, and who is at one place of them
     rows = ranks.reshape(pp, data // size, size, tp)
     own = 1 if lane in ("replicas", "edp") else 2  # the axis along which a group lies

@@ -115,7 +115,7 @@ def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tens
     """
     order = chosen.flatten().argsort(stable=True)
     inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-    copies = x.unsqueeze(1).expand(-1, chosen.shape[-1], -1).reshape(len(order), -1)
+    copies = x.unsqueeze(1).expand(-1, chosen.shape[-1], -1).reshape(len(order), x.shape[-1])
     rows = permute(copies, order, inverse)
     counts = torch.bincount(chosen.flatten(), minlength=experts + 1)
     kept = len(rows) - int(counts[experts])
@@ -126,5 +126,5 @@ def unite(rows: Tensor, weight: Tensor, order: Tensor, inverse: Tensor) -> Tenso
     """The experts' answers, in the order of `slots`, added up by token with the router's weights [tokens, k]."""
     if len(rows) < len(order):  # what was nobody's has no answer
         rows = torch.cat((rows, rows.new_zeros(len(order) - len(rows), rows.shape[1])))
-    answers = permute(rows, inverse, order).view(*weight.shape, -1)
+    answers = permute(rows, inverse, order).view(*weight.shape, rows.shape[-1])
     return (answers * weight.unsqueeze(-1).to(answers.dtype)).sum(1)

@@ -33,6 +33,7 @@ from syntony.overlap.step.demand import Visits
 from syntony.trainer.config import Model
 from syntony.trainer.model.layer import Branch, ForwardContext, Run, Transfer
 from syntony.trainer.parallel.expert_parallel.guests import hosting
+from syntony.trainer.parallel.expert_parallel.relayed import relayed
 from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
@@ -75,6 +76,8 @@ def expert_parallel(
     points: tuple[Transfer | None, ...] = (None if even else Sizes() if spread else Still("sizes"), *ways)
 
     def mine(branch: Branch) -> Branch:
+        if mesh.layout.relay > 1:
+            return relayed(branch, model, ranks, rank, mesh.layout.relay)
         if visits is not None:
             return hosting(branch, model, ranks, rank, visits, even)
         near = tuple(replace(weight.block(0, 0, hot), branch=branch.name) for weight in branch.weights)
