@@ -1,4 +1,4 @@
-"""`syntony overlap ..`: plan a training step, predict it, ask why it is not faster, and look for a better plan."""
+"""`syntony overlap ..`: plan a training step, predict it, explain exposed communication, and search a better plan."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def split_policies(text: str) -> list[str]:
-    """Policies between commas; a knob's comma is followed by `name=`."""
+    """Splits at commas between policies; after a comma between knobs follows `name=`."""
     found: list[str] = []
     for part in text.split(","):
         if found and "=" in part and ":" not in part:

@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
         def again(step: Graph, cost: Cost) -> Plan:
             return plan_of(replace(asked, graph=step, cost=cost), options.policy)
 
-        # A plan that was read does not say what it was made of.
+        # A plan read from a file does not say how it was made.
         made = None if plan is asked.plan else Making(asked.graph, again)
         found = explain(simulate(plan, asked.cost), options.top, made)
     lines = [f"{asked.title}: {plan.policy}", *describe(found)]

@@ -1,4 +1,4 @@
-"""`syntony overlap layout`: how should this model lie on these ranks?"""
+"""`syntony overlap layout`: finds how to lay out a model on these ranks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _exact(machine: Machine, topology: Topology) -> Callable[[Layout], Cost]:
-    """Costs on the wires of the topology, of Ops of some megabytes."""
+    """Costs on the wires of the topology, for Ops of some megabytes."""
     from syntony.overlap.predict.wires import Known, wires_of
 
     known: Known = {}
@@ -108,14 +108,14 @@ def _exact(machine: Machine, topology: Topology) -> Callable[[Layout], Cost]:
 
 
 def _bytes(text: str) -> float:
-    """Powers of 1000, as memory of devices is sold."""
+    """Parses bytes with powers of 1000, as device memory is sold."""
     from syntony.base.arguments import size
 
     return float(size(text if text[-1:].isdigit() or text[-1:] in "bB" else f"{text}B"))
 
 
 def _among(text: str) -> Any:
-    """A test of candidates. Raises UserError for a key that layouts have not."""
+    """A filter of candidates. Raises UserError for a key that layouts do not have."""
     from syntony.base.wording import unknown
     from syntony.overlap.step.layout import Layout
 

@@ -1,4 +1,4 @@
-"""`syntony overlap list`: what there is to plan with."""
+"""`syntony overlap list`: the models, machines and policies to plan with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    """It takes no arguments of its own."""
+    """Takes no arguments."""
 
 
 def _lacks(policy: Policy) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""`syntony overlap plan`: who does what when in a training step."""
+"""`syntony overlap plan`: the order of operations in a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps as they are predicted: the plan that is asked for, and policies as rows of a table."""
+"""Predictions of steps: the requested plan, and policies as rows of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
-    """The plan of the step that is asked for, its prediction, and what it is called."""
+    """The plan of the requested step, its prediction, and its name."""
     from syntony.base.progress import progress
     from syntony.overlap.predict.simulation import simulate
 
@@ -28,7 +28,7 @@ def predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
 
 
 def row_of(timeline: Timeline) -> dict[str, Any]:
-    """What is told of a plan: seconds, bytes, and why it can only be simulated."""
+    """The reported figures of a plan: seconds, bytes, and why it can only be simulated."""
     from syntony.overlap.predict.estimate import estimates
     from syntony.overlap.step.op import COMPUTE
 

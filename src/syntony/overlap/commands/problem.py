@@ -1,4 +1,4 @@
-"""What is asked, on the command line: a step (a model under a layout, or a file), a machine, a policy."""
+"""The problem on the command line: a step (a model under a layout, or a file), a machine, a policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THIN = "--model thin --layout dp=4 --machine cpu:network=250e6"
 
 @dataclass(frozen=True)
 class Problem:
-    """A step to plan, or one that is planned (`plan`), and what its Ops cost."""
+    """A step to plan or with a plan (`plan`), and the costs of its Ops."""
 
     title: str
     graph: Graph
@@ -37,14 +37,14 @@ class Problem:
 
     @property
     def layout(self) -> Layout:
-        """The graph's. Raises UserError where it has none."""
+        """The graph's layout. Raises UserError if it has none."""
         if self.graph.layout is None:
             raise UserError(f"{self.title} does not say how its ranks lie; a plan made with --model does")
         return self.graph.layout
 
 
 def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
-    """The arguments that say it."""
+    """Adds the arguments that describe the problem."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a plan (.json) or a trace (.et), instead of --model")
     parser.add_argument("--model", metavar="NAME", help="such as thin or gpt3-6.7b; `overlap list` lists all")
     parser.add_argument(
@@ -72,14 +72,14 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """What computes, and over which wires."""
+    """Adds the arguments for the devices and their wires."""
     parser.add_argument("--machine", default="cpu", metavar="NAME[:K=V,..]",
                         help=f"{', '.join(MACHINES)}; override values with network=25e9 (default cpu)")  # fmt: skip
     parser.add_argument("--on", metavar="TOPOLOGY", help="take the cost of moving from its wires, such as dgx-a100:16")
 
 
 def problem(options: argparse.Namespace) -> Problem:
-    """What they said. Raises UserError."""
+    """The problem that the options describe. Raises UserError."""
     from syntony.overlap.step.cost import Cost
 
     machine = machine_of(options.machine)
@@ -116,7 +116,7 @@ def plan_of(asked: Problem, policy: str | None) -> Plan:
 
 
 def layout_of(text: str) -> Layout:
-    """`tp=8,pp=4,dp=4`. Raises UserError, with the keys that there are."""
+    """`tp=8,pp=4,dp=4`. Raises UserError that lists the valid keys."""
     from syntony.overlap.step.layout import Clip, Layout
 
     kinds = {one.name: str(one.type) for one in fields(Layout)}
@@ -164,7 +164,7 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
 
 
 def _shares(options: argparse.Namespace, layout: Layout) -> tuple[tuple[int, ...], int]:
-    """Sequences of a microbatch of each data rank, and which rank is done last: its step is what is planned."""
+    """Sequences of a microbatch for each data rank, and the slowest rank, whose step is planned."""
     from syntony.overlap.step.shares import dealt, last
 
     speeds = options.speeds
@@ -194,11 +194,11 @@ def _speeds_of(text: str, between: str, what: str) -> tuple[float, ...]:
 
 
 def element_of(options: argparse.Namespace) -> int:
-    """Bytes of a weight: what was said, else what the machine usually computes with."""
+    """Bytes of a weight: as given, else the machine's usual type."""
     return int(options.element or (4 if options.machine.startswith("cpu") else 2))
 
 
 def _usual(graph: Graph) -> int:
-    """The bytes of the median Op that moves."""
+    """The bytes of the median communication Op."""
     sizes = sorted(op.amount for op in graph if op.kind.moves)
     return max(2048, int(sizes[len(sizes) // 2])) if sizes else 1 << 20

@@ -1,4 +1,4 @@
-"""`syntony overlap reshard`: what moves when a model goes from one layout to another, and how long it takes."""
+"""`syntony overlap reshard`: the data that moves when a model changes its layout, and the time for it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _timed(topology: Topology, found: Reshard) -> dict[str, Any]:
         check(plan, matrix)
         tried["engine fast"] = messages_of(plan)
     except LevelsError:
-        pass  # no boxes: there are no stages among them
+        pass  # without boxes there are no stages
     members = tuple(range(ranks))
     took = {
         name: run(topology, [Job("reshard", members, messages)], Choice("spray")).seconds

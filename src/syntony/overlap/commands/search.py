@@ -1,4 +1,4 @@
-"""`syntony overlap search`: knobs turned for the best plan."""
+"""`syntony overlap search`: tunes policies and their knobs for the best plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace) -> int:
     asked = problem(options)
     methods = tuple(options.method.split(",")) if options.method else METHODS
     with progress("searching"):
-        left = max(1.0, 0.9 * options.seconds - process_time())  # what was read has taken some, what is told will
+        left = max(1.0, 0.9 * options.seconds - process_time())  # reading took some time, and reporting will
         found = search(asked.graph, asked.cost, left, methods, options.seed)
     if not found.candidates:
         raise UserError(f"no policy can plan {asked.title}: {next(iter(found.refused.values()), 'there is none')}")

@@ -1,4 +1,4 @@
-"""`syntony overlap simulate`: a step predicted."""
+"""`syntony overlap simulate`: predicts a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony overlap trace`: a step for Perfetto or Chakra."""
+"""`syntony overlap trace`: writes a step for Perfetto or Chakra."""
 
 from __future__ import annotations
 

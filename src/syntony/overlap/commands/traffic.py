@@ -1,4 +1,4 @@
-"""`syntony overlap traffic`: which rank sends how many bytes to whom."""
+"""`syntony overlap traffic`: the bytes that each rank sends to each other."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How steps and plans are written down for others: Perfetto (Chrome traces), Chakra's execution traces."""
+"""Formats of steps and plans for other tools: Perfetto (Chrome traces), Chakra's execution traces."""

@@ -1,14 +1,14 @@
-"""Chakra execution traces, in and out: what ASTRA-sim and other cluster simulators read (`*.et`, a file per device).
+"""Reads and writes Chakra execution traces for ASTRA-sim and other cluster simulators (`*.et`, a file per device).
 
     file = (length, message)*        the first message is GlobalMetadata, the others are Nodes
     Node   id 1, name 2, type 3, ctrl_deps 4, data_deps 5, start 6 and duration 7 (us), attr 10
     attr   name 1, and a value of one of thirty types; the names read here: comm_type, comm_size, comm_src, comm_dst,
            comm_tag, pg_name, num_ops
 
-After `schema/protobuf/et_def.proto` of mlcommons/chakra. The order of a lane becomes ctrl_deps. Chakra has no word for
-layers, pieces and edges into the next step, so a plan's text travels in an attribute of the metadata, and what was
-written here is read back as it was. Others' traces become plans too: compute in lane `compute`, collectives in the lane
-of their process group, messages in `pp`, all in the order of the file. The two ends of a message are found by source,
+After `schema/protobuf/et_def.proto` of mlcommons/chakra. The order of a lane becomes ctrl_deps. Chakra cannot express
+layers, pieces and edges into the next step, so a plan's text is stored in an attribute of the metadata, and our own
+files are read back unchanged. Traces of other tools become plans too: compute in lane `compute`, collectives in the
+lane of their process group, messages in `pp`, all in file order. The two ends of a message are matched by source,
 destination and tag.
 """
 
@@ -33,7 +33,7 @@ from syntony.overlap.step.plan import Plan
 
 VERSION = "0.0.4"
 LARGEST = 1 << 28
-"""Bytes of a file that is read."""
+"""Largest file that is read, in bytes."""
 
 _METADATA, _COMP, _SEND, _RECV, _COLL = 1, 4, 5, 6, 7
 _TYPES = {Kind.SEND: _SEND, Kind.RECV: _RECV}
@@ -53,7 +53,7 @@ Times = Mapping[OpKey, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a trace holds: the step in its order, and by Op's key begin and end in seconds, where the trace says so."""
+    """The contents of a trace: the step in order, and by Op's key begin and end in seconds, if the trace has them."""
 
     plan: Plan
     times: Times
@@ -65,11 +65,11 @@ class Recorded:
 
 
 def write_chakra(plan: Plan, path: str | Path, times: Times = MappingProxyType({})) -> list[Path]:
-    """Writes `F.et`, or `F.0.et`, `F.1.et` .. where there are several devices; `times`: begin and end by Op's key.
+    """Writes `F.et`, or `F.0.et`, `F.1.et` .. for several devices; `times`: begin and end by Op's key.
 
-    The first begin is moment 0. Chakra's times are whole microseconds; an Op that took less has none.
+    The first begin is time 0. Chakra's times are whole microseconds; shorter Ops get none.
 
-    Raises UserError when a file cannot be written.
+    Raises UserError if a file cannot be written.
     """
     path, graph = Path(path), plan.graph
     ids = {op.key: number for number, op in enumerate(graph)}
@@ -114,9 +114,9 @@ def _attribute(name: str, value: _Told) -> bytes:
 
 
 def read_chakra(path: str | Path) -> Recorded:
-    """Reads a trace, or all devices' where `path` is one of `F.0.et`, `F.1.et` ..
+    """Reads a trace, or all devices' if `path` is one of `F.0.et`, `F.1.et` ..
 
-    Raises UserError for a file that cannot be read or is no trace: which file, and at which node.
+    Raises UserError that names file and node if a file is unreadable or not a trace.
     """
     path = Path(path)
     match = _DEVICE.fullmatch(path.name)
@@ -142,7 +142,7 @@ def read_chakra(path: str | Path) -> Recorded:
 
 
 def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[OpKey, tuple[float, float]]) -> str:
-    """Adds a device's Ops; returns the plan's text, where one travels along."""
+    """Adds a device's Ops; returns the plan's text, if the trace contains one."""
     try:
         if file.stat().st_size > LARGEST:
             raise UserError(f"{file} has {file.stat().st_size} bytes; traces are read up to {LARGEST}")
@@ -164,7 +164,7 @@ def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[OpKey,
         for dep in node.deps:
             if dep not in nodes:
                 raise UserError(f"{file}: node {node.id} ({node.name}) waits for node {dep}, which is not there")
-    # Metadata nodes are no tasks. Names need not be unique there, but are here.
+    # Metadata nodes are not tasks. Their names need not be unique, but those of tasks must be.
     tasks = {id: node for id, node in nodes.items() if node.type != _METADATA}
     often, taken = Counter(node.name for node in tasks.values()), {str(op.key) for op, _ in ops}
     keys = {
@@ -205,7 +205,7 @@ class _Node:
         return cls(whole[1], name or f"node {whole[1]}", whole[3], tuple(dict.fromkeys(deps)), whole[6], whole[7], told)
 
     def op(self, device: int, key: OpKey, deps: tuple[OpKey, ...], file: Path) -> tuple[Op, int]:
-        """The Op it stands for, and its tag."""
+        """The Op that the node represents, and its tag."""
         if self.type not in (_SEND, _RECV, _COLL):
             return Op(key, Kind.FORWARD, device, COMPUTE, float(self._whole("num_ops", file, 0)), deps), 0
         size = float(self._whole("comm_size", file))
@@ -228,7 +228,7 @@ class _Node:
 
 
 def _read_attribute(data: bytes) -> tuple[str, object]:
-    """Name and value; None for types of which nothing here is made."""
+    """Name and value; None for types that are not used here."""
     name = ""
     told: object = None
     for number, value in fields(data):
@@ -242,7 +242,7 @@ def _read_attribute(data: bytes) -> tuple[str, object]:
 
 
 def _paired(ops: list[tuple[Op, int]], path: Path) -> Iterator[Op]:
-    """With messages named as both ends know them: send.X and recv.X. Raises UserError where one has no other end."""
+    """Renames messages so that both ends match: send.X and recv.X. Raises UserError if one end is missing."""
     keys: dict[OpKey, OpKey] = {}
     sends: dict[tuple[int, int, int], list[Op]] = {}
     for op, tag in ops:

@@ -1,4 +1,4 @@
-"""Steps for people's eyes: Chrome traces (chrome://tracing, Perfetto), planned above real.
+"""Steps as Chrome traces (chrome://tracing, Perfetto), planned above measured.
 
 device 0, planned     compute  [fwd 0][fwd 1][bwd 1]   [bwd 0]        a process per device (or rank) and kind of
                       dp                     [reduce.1]  \\             time, a thread per lane, arrows from Ops
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One device's step. times: by Op's name, begin and end in seconds; Ops that are not there are not drawn."""
+    """One device's step. times: begin and end in seconds by Op's name; Ops without times are not drawn."""
 
     title: str
     plan: Plan
@@ -38,7 +38,7 @@ def planned(timeline: Timeline) -> list[Row]:
 
 
 def write_trace(rows: Sequence[Row], path: str | Path) -> None:
-    """Writes them above one another. Raises UserError when the file cannot be written; then there is no new file."""
+    """Writes the rows above one another. Raises UserError if the file cannot be written; then no new file exists."""
     trace = ChromeTrace()
     for number, row in enumerate(rows):
         _draw(trace, row, number)

@@ -1,7 +1,7 @@
-"""Protocol buffers' wire format, by hand: what Chakra's files need of it, and nothing that guesses.
+"""Protocol buffers' wire format: a minimal strict reader and writer for Chakra's files.
 
     message  = field*             field = key value         key = number << 3 | type, a varint
-    type 0     varint, 7 bits a byte, low ones first        type 2   length, then so many bytes
+    type 0     varint, 7 bits a byte, low ones first        type 2   length, then that many bytes
     type 1, 5  8 and 4 bytes, little endian                 (3 and 4, groups, are gone since proto3)
 
 After the public specification ("Encoding", protobuf.dev). Readers skip fields they do not know.
@@ -18,7 +18,7 @@ _LONGEST = 10  # bytes of a varint of 64 bits
 
 
 class WireError(ValueError):
-    """Bytes that are no message; says at which byte."""
+    """Invalid bytes; names the position."""
 
 
 def varint(value: int) -> bytes:
@@ -42,7 +42,7 @@ def field(number: int, value: int | float | str | bytes) -> bytes:
 
 
 def packed(number: int, values: Iterator[int] | list[int]) -> bytes:
-    """A repeated field of whole numbers; nothing where there are none."""
+    """A repeated field of whole numbers; empty if there are none."""
     data = b"".join(map(varint, values))
     return field(number, data) if data else b""
 
@@ -69,7 +69,7 @@ def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Number and value of every field: varints as whole numbers, all else as bytes. Raises WireError."""
+    """Number and value of every field: varints as whole numbers, everything else as bytes. Raises WireError."""
     at = 0
     while at < len(data):
         key, after = read_varint(data, at)
@@ -93,7 +93,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def numbers(value: Value) -> list[int]:
-    """Of a repeated field of whole numbers, packed or one at a time. Raises WireError."""
+    """The values of a repeated field of whole numbers, packed or single. Raises WireError."""
     if isinstance(value, int):
         return [value]
     found, at = [], 0

@@ -1,1 +1,1 @@
-"""Layouts: how many ranks each parallelism gets, found by search: forecast in closed form, the best few simulated."""
+"""Searches layouts (how many ranks each parallelism gets): closed-form forecasts, then simulation of the best."""

@@ -1,15 +1,15 @@
-"""A step's time and memory in closed form, some ten thousand layouts in a second or two: what is worth a simulation.
+"""A step's time and memory in closed form, for some ten thousand layouts per second or two, to select simulations.
 
     step  =  pipeline(F, X, W, message)  +  exposed sums of gradients  +  update  +  gathers of weights
 
-    F, X, W    of a chunk: operations / flops, and what tp, cp and ep move, which nothing hides in a plain order
-    pipeline   its order run with these times, for a few microbatches; more of them take the busiest device longer
-    sums       run beside the last microbatch's backward, but for the last layer's
+    F, X, W    of a chunk: operations / flops, and transfers of tp, cp and ep, which a plain order does not hide
+    pipeline   its order run with these times for a few microbatches; more of them occupy the busiest device longer
+    sums       run beside the last microbatch's backward, except for the last layer's
     update     of a layer runs beside the sums and the gathers of others
-    gathers    of sharded weights run beside the computing; the step takes at least as long as they do
+    gathers    of sharded weights run beside computation; the step takes at least as long as they do
 
-The parts are told apart, so that one can say why another layout is slower. A simulation is exact where this is not:
-stages of unequal weight, links that two lanes share.
+The parts are kept separate to explain why another layout is slower. A simulation also covers what this ignores: stages
+of unequal weight, links shared by two lanes.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "outer": "cp", "h
 _LANES |= dict.fromkeys(("ep", "ep_far", "ep_near"), "ep")
 """Of what moves for every microbatch, by which of PARTS it is told."""
 PARTS = ("compute", "tp", "cp", "ep", "bubble", "gradients", "weights", "update")
-"""What a step's seconds are told by: operations, what its groups move between them, waiting for other stages, sums of
-gradients and gathers of weights that nothing hides, the optimizer."""
+"""The parts of a step's seconds: operations, transfers of its groups between them, waiting for other stages, exposed
+sums of gradients and gathers of weights, the optimizer."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """seconds of a step, by PARTS too; memory: bytes of the device that needs most."""
+    """seconds of a step, also by PARTS; memory: bytes of the device that needs most."""
 
     seconds: float
     parts: Mapping[str, float]
@@ -49,7 +49,7 @@ class Forecast:
 
 
 class Forecaster:
-    """Of layouts with the same layers of one rank: equal tp, cp, ep, attention and batch."""
+    """Forecasts layouts with the same layers on one rank: equal tp, cp, ep, attention and batch."""
 
     def __init__(self, layers: Sequence[LayerSpec], element: int) -> None:
         self._layers, self._element = layers, element
@@ -66,7 +66,7 @@ class Forecaster:
         self._starts: dict[int, NDArray[np.int64]] = {}
 
     def forecast(self, layout: Layout, cost: Cost, wires: Mapping[str, Wire]) -> Forecast:
-        """Raises UserError where the layers are too few for the pipeline."""
+        """Raises UserError if there are too few layers for the pipeline."""
         order = _order(layout)
         chunks = len(order.places)
         if chunks not in self._starts:
@@ -96,10 +96,8 @@ class Forecaster:
         last = float((inputs + weights + back).sum()) / layout.pp
         count = max(1, len(self._layers) // layout.pp)
         summed = float(of_devices(sums).max())
-        gathered = float(of_devices(behind).max()) if layout.secondary == 1 else 0.0  # else on wires of their own
-        left = max(
-            0.0, last * (count - 1) / count - gathered
-        )  # of the last backward, in which weights are gathered, too
+        gathered = float(of_devices(behind).max()) if layout.secondary == 1 else 0.0  # otherwise on separate wires
+        left = max(0.0, last * (count - 1) / count - gathered)  # of the last backward, which also gathers weights
         exposed = max(summed - left, float(sums.max()))
         waits = sum(
             (
@@ -141,16 +139,16 @@ class Forecaster:
         return self._each(lambda kind: seconds(kind, "forward")), self._each(lambda kind: seconds(kind, "backward"))
 
     def _shards(self, layout: Layout, level: int) -> Doubles:
-        """Among how many ranks each layer is divided, if what `level` means is sharded."""
+        """The number of ranks that shard each layer, if `level` is sharded."""
         return self._each(lambda kind: shards(kind, layout) if layout.zero >= level else 1)
 
     def _updaters(self, layout: Layout) -> Doubles:
-        """Among how many ranks each layer's update is divided."""
+        """The number of ranks that share each layer's update."""
         return self._each(lambda kind: updaters(kind, layout))
 
     def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-        """Seconds of each layer's sum of gradients, of its gather after the update, and of one before each use in the
-        forward, and in the backward."""
+        """Seconds of each layer's sum of gradients, of its gather after the update, and of a gather before each use in
+        the forward and in the backward."""
         groups, zero = layout.groups, layout.zero
 
         def lane(kind: LayerSpec) -> str:
@@ -184,10 +182,10 @@ class Forecaster:
         return self._each(sums), self._each(after), before, self._each(behind)
 
     def _waits(self, layout: Layout, wires: Mapping[str, Wire], gathers: Doubles, took: Doubles) -> Doubles:
-        """By layer, how long a use of gathered weights waits for them (zero=3), if each use takes so long.
+        """By layer, how long a use of gathered weights waits for them (zero=3), if each use takes `took`.
 
-        A gather begins when the use `prefetch` + 1 before its own has ended: so many uses take a gather, with its
-        latency, and one use at least.
+        A gather begins when the use `prefetch` + 1 before its own has ended. So that many uses take at least as long as
+        one gather with its latency and one use.
         """
         if not gathers.any():
             return gathers
@@ -199,7 +197,7 @@ class Forecaster:
         """Bytes of the device that needs most."""
         each = np.add.reduceat(self._inputs if layout.recompute else self._kept, starts)
         if not layout.recompute and layout.pp > 1:
-            each[1:] += self._output[starts[1:] - 1]  # what came from another device
+            each[1:] += self._output[starts[1:] - 1]  # input from another device
         ends = np.append(starts[1:], len(self._layers))
         places, most = np.array(order.places), 0.0
         stays = lasting(
@@ -214,7 +212,7 @@ class Forecaster:
             passing = float(self._kept[rows].max()) if layout.recompute else 0.0
             if layout.zero >= 3:
                 passing += float(np.sort(self._weights[rows])[-1 - layout.prefetch :].sum())
-            if layout.zero >= 2:  # gradients, before they are sums
+            if layout.zero >= 2:  # gradients before they are summed
                 passing += float(self._weights[rows].sum())
             most = max(most, float(stays[rows].sum()) + float((held @ each[own]).max()) + passing)
         return most
@@ -226,12 +224,12 @@ def _seconds(wires: Mapping[str, Wire], lane: str, kind: Kind, size: float) -> f
 
 
 def _occupied(wires: Mapping[str, Wire], lane: str, kind: Kind, size: float) -> float:
-    """Seconds for which a move keeps the next one waiting: not those in which its last bytes are on their way."""
+    """Seconds for which a transfer delays the next one, without the latency of its last bytes."""
     return _seconds(wires, lane, kind, size) - wires[lane].kinds[kind].alpha
 
 
 def _few(layout: Layout) -> int:
-    """Microbatches, more than which repeat what is there."""
+    """A number of microbatches after which the pipeline only repeats."""
     return min(layout.microbatches, 3 * layout.pp)
 
 
@@ -246,7 +244,7 @@ def _steady(schedule: str, devices: int, loops: int, microbatches: int) -> Pipel
 
 @lru_cache(maxsize=1024)
 def _held(schedule: str, devices: int, loops: int, microbatches: int) -> dict[int, Doubles]:
-    """By device: rows of how many microbatches of each of its chunks it may hold at a time."""
+    """By device: rows with the numbers of microbatches of each of its chunks that it may hold at a time."""
     found, order = dict[int, Doubles](), _steady(schedule, devices, loops, microbatches)
     for device, tasks in enumerate(order.orders):
         own = {chunk: at for at, chunk in enumerate(c for c, place in enumerate(order.places) if place == device)}
@@ -258,8 +256,8 @@ def _held(schedule: str, devices: int, loops: int, microbatches: int) -> dict[in
 
 
 def _length(layout: Layout, times: Times) -> float:
-    """Seconds of all the pipeline's tasks, if all chunks take the same. Of 1f1b, and interleaved, the closed form of
-    Narayanan et al. (SC 2021), section 2.2; of others, their orders run."""
+    """Seconds of all the pipeline's tasks if all chunks take the same. For 1f1b and interleaved, the closed form of
+    Narayanan et al. (SC 2021), section 2.2; other orders are run."""
     whole, few, devices = times.forward + times.inputs + times.weights or 1.0, _few(layout), layout.pp
     if layout.schedule in ("1f1b", "interleaved"):
         return whole * (layout.microbatches * layout.loops + devices - 1) + 2 * (devices - 1) * times.message

@@ -1,10 +1,10 @@
-"""Bytes of a device that stay from step to step: weights, their gradients, and what Adam keeps of them.
+"""Bytes that stay on a device from step to step: weights, their gradients, and Adam's state.
 
     16-bit elements    weights 2, gradients 2, and in fp32 a master copy and two moments: 12 bytes a parameter
     32-bit elements    weights 4, gradients 4, two moments: 8
 
-What is sharded (`Layout.zero`) is divided by the ranks that share it; weights that are gathered and gradients that will
-be shards come and go within a step, with the activations: the simulator counts them (Timeline.peak).
+Sharded state (`Layout.zero`) is divided by the ranks that share it. Gathered weights and gradients before sharding come
+and go within a step, like activations: the simulator counts them (Timeline.peak).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Doubles = NDArray[np.float64]
 
 
 def optimizer_bytes(element: int) -> int:
-    """Of one parameter, whose weight has so many bytes."""
+    """Bytes per parameter whose weight has `element` bytes."""
     return 8 if element >= 4 else 12
 
 
 def shards(layer: LayerSpec, layout: Layout) -> int:
-    """Among how many ranks what is sharded of the layer is divided."""
+    """The number of ranks among which sharded state of the layer is divided."""
     if layer.sums in ("whole", "split"):
         return 1 if layer.sums == "whole" else layout.sizes["dp"] * layout.replicas
     return layout.sizes["edp" if layer.expert and layout.ep > 1 else "dp"]
 
 
 def updaters(layer: LayerSpec, layout: Layout) -> int:
-    """Among how many ranks the layer's update is divided, and so what the optimizer keeps."""
+    """The number of ranks among which the layer's update, and so the optimizer's state, is divided."""
     spread = layout.replicas if layout.spread and not (layer.expert and layout.ep > 1) else 1
     return shards(layer, layout) * spread if layout.zero else 1
 
@@ -43,7 +43,7 @@ def updaters(layer: LayerSpec, layout: Layout) -> int:
 def lasting(
     weights: Doubles, parts: Doubles, updating: Doubles, zero: int, element: int, secondary: int = 1
 ) -> Doubles:
-    """Bytes of each layer, of which a rank has so many bytes of weights, a share of one in `parts`, and updates one in
+    """Bytes of each layer if a rank has `weights` bytes of weights, a share of one in `parts`, and updates one in
     `updating`; one in `secondary` is a secondary shard."""
     states = weights * optimizer_bytes(element) / element / updating
     gradients = np.where(parts > 1, 0.0, weights) if zero >= 2 else weights
@@ -51,9 +51,9 @@ def lasting(
 
 
 def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
-    """Bytes that each device needs in a simulated step: what stays, and the most that comes and goes.
+    """Bytes that each device needs in a simulated step: permanent state, plus the peak of temporary data.
 
-    Raises ValueError for a step that does not say how its ranks lie.
+    Raises ValueError for a step without a layout.
     """
     graph = timeline.plan.graph
     if graph.layout is None:

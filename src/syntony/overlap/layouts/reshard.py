@@ -1,15 +1,15 @@
-r"""Resharding: what ranks send each other when a model's state goes from one layout to another.
+r"""Resharding: the messages between ranks when a model's state changes from one layout to another.
 
-    8 ranks    |  0  |  1  |  2  |  3  |  4  |  5  |  6  |  7  |      a layer's state, by who holds it, and
-    6 ranks    |   0   |   1   |   2   |   3   |   4   |   5   |      by who will; what a rank has stays where it is
+    8 ranks    |  0  |  1  |  2  |  3  |  4  |  5  |  6  |  7  |      a layer's state, by its current holders, and
+    6 ranks    |   0   |   1   |   2   |   3   |   4   |   5   |      by its new ones; data that a rank has stays there
 
-A layer's state (weights, and what the optimizer keeps) is a line of bytes: tensor parallelism cuts it in blocks, what
-is sharded over data ranks cuts a block again, and ranks that share nothing hold the same. Every byte that a rank will
-need and does not hold must come from somebody, so that sum is a bound; which new rank goes where is chosen so that the
-sum is least (an assignment), and of several who hold a byte, the one that has least to send gives it.
+A layer's state (weights and optimizer state) is a line of bytes: tensor parallelism cuts it into blocks, sharding over
+data ranks cuts a block again, and ranks that share nothing hold the same. Every byte that a rank will need and does not
+hold must come from another rank, which gives a bound. New ranks are assigned to minimize that sum; among several
+holders of a byte, the one that has the least to send sends it.
 
-With equal `tp` this is byte for byte what the trainer holds; with others as if each layer were one matrix, cut along
-the axis that tp cuts. Experts that `ep` spreads are cut as `tp` cuts.
+With equal `tp` this matches the trainer byte for byte; otherwise each layer is treated as one matrix, cut along the
+axis that tp cuts. Experts that `ep` distributes are cut as `tp` cuts.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Reshard:
-    """moves; place: of each new rank the old rank whose machine it is on, or a number behind these: a new machine.
+    """moves; place: for each new rank the old rank whose machine it is on, or a higher number: a new machine.
 
-    needed    bytes that the new layout's ranks hold together; bound: bytes that must move at least, wherever they are
+    needed    bytes that the new layout's ranks hold together; bound: least bytes to move for any assignment
     """
 
     moves: tuple[Move, ...]
@@ -62,7 +62,7 @@ class Reshard:
 
     @property
     def bytes(self) -> int:
-        """That move."""
+        """The number of bytes that move."""
         return sum(move.piece.end - move.piece.begin for move in self.moves)
 
     @property
@@ -76,11 +76,11 @@ class Reshard:
 
 
 def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> list[list[Piece]]:
-    """By rank: what it holds of layers whose state has so many bytes, all ranks together; in order, none adjacent.
+    """By rank: the pieces that it holds of layers with these total sizes of state; in order, none adjacent.
 
-    layers    under the layout: where a pipeline is cut, and which ones `ep` spreads
+    layers    under the layout: where a pipeline is cut, and which ones `ep` distributes
 
-    Raises UserError for a grid, whose blocks are no pieces of a line.
+    Raises UserError for a grid, whose blocks are not contiguous.
     """
     if layout.grid:
         raise UserError("grid cuts matrices along both axes; what moves from or to such a layout is not planned")
@@ -109,9 +109,9 @@ def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> l
 
 
 def reshard(old: Sequence[Sequence[Piece]], new: Sequence[Sequence[Piece]], lost: Collection[int] = ()) -> Reshard:
-    """The moves from what old ranks hold to what new ranks will. Ranks beyond the new number send, and go.
+    """The moves from what old ranks hold to what new ranks need. Ranks beyond the new number send and leave.
 
-    lost    old ranks that are gone and send nothing. Raises UserError where nobody else has what they had
+    lost    old ranks that are gone and cannot send. Raises UserError if nobody else has their data
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -133,7 +133,7 @@ def reshard(old: Sequence[Sequence[Piece]], new: Sequence[Sequence[Piece]], lost
 
 
 def _common(one: Sequence[Piece], other: Sequence[Piece]) -> int:
-    """Bytes that are in both."""
+    """The number of bytes in both."""
     mine = {(piece.layer, piece.begin): piece for piece in one}
     by_layer: dict[int, list[Piece]] = {}
     for piece in mine.values():
@@ -146,7 +146,7 @@ def _common(one: Sequence[Piece], other: Sequence[Piece]) -> int:
 
 
 class _Holders:
-    """Who holds what, and how much each has to send so far."""
+    """The holders of all data, and the bytes that each has to send so far."""
 
     def __init__(self, old: Sequence[Sequence[Piece]], alive: Sequence[int]) -> None:
         self._of: dict[int, list[tuple[Piece, int]]] = {}
@@ -156,7 +156,7 @@ class _Holders:
         self._sent = dict.fromkeys(alive, 0)
 
     def sources(self, whole: Piece, target: int) -> list[tuple[int, Piece]]:
-        """From whom the target takes the parts of a piece that it does not hold."""
+        """The senders of the parts of a piece that the target does not hold."""
         holders = self._of.get(whole.layer, [])
         cuts = {whole.begin, whole.end}
         cuts |= {edge for piece, _ in holders for edge in piece[1:] if whole.begin < edge < whole.end}

@@ -1,15 +1,15 @@
-"""The fastest layout that fits the memory.
+"""Searches the fastest layout that fits into memory.
 
-    all candidates --forecast, neighbours of the best first, the best in boxes, too--> the best of each tp x ..
+    all candidates --forecast, neighbours of the best first, then the best within boxes--> the best of each tp x ..
         --wires of the topology--> forecast again
-        --simulated, best forecast first, forecasts of a kind times what they were off by, until none promises more or
-        time is out--> the fastest
+        --simulated, best forecast first, forecasts corrected by earlier errors of their kind, until none is better or
+        time is up--> the fastest
         --policies in turn on it, as long as there is time--> its plan
 
-A forecast is within some per cent of the simulation unless lanes disturb each other on one link, which only a policy
-can mend; so each layout is simulated under two cheap ones, and the fastest under more. As Alpa (OSDI 2022) the search
-goes from the outer choice, who talks to whom, to the inner ones; as Galvatron (VLDB 2023) it drops what memory forbids
-before it looks at time. Unlike both it is exhaustive in the outer choice.
+A forecast is within some per cent of the simulation unless lanes interfere on one link, which only a policy can avoid.
+So each layout is simulated under two cheap policies, and the fastest under more. As in Alpa (OSDI 2022) the search goes
+from the outer choice, who communicates with whom, to the inner ones; as in Galvatron (VLDB 2023) it drops layouts that
+exceed memory before it considers time. Unlike both it is exhaustive in the outer choice.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ KNOBS = (
 )
 CHEAP = ("fifo", "serial")
 MORE = ("dear", "bytescheduler", "breadth_first", "dualpipe", "need")
-_SPREAD = 100  # layouts that are looked at with replicas and secondary shards, too
-_TOLERANCE = 1.2  # of a forecast: what is this much slower than the best that was simulated is not
+_SPREAD = 100  # layouts that are also tried with replicas and secondary shards
+_TOLERANCE = 1.2  # of a forecast: a layout this much slower than the best simulated one is excluded
 
 Costs = Callable[[Layout], Cost]
-"""What the Ops of a layout cost."""
+"""Costs of a layout's Ops."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A layout that was simulated. memory: bytes of the device that needs most; batch: sequences of a microbatch."""
+    """A simulated layout. memory: bytes of the device that needs most; batch: sequences of a microbatch."""
 
     layout: Layout
     batch: int
@@ -78,11 +78,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Reason:
-    """What the best layout with another value of a knob would be.
+    """The best layout with another value of a knob, and why it is worse.
 
-    seconds, chosen   forecast, of it and of the one that was chosen
-    part, more        of PARTS what grows most, and by how many seconds
-    memory            bytes that it needs, where it does not fit; else None
+    seconds, chosen   forecasts of it and of the chosen layout
+    part, more        the entry of PARTS that grows most, and by how many seconds
+    memory            bytes that it needs, if it does not fit; else None
     """
 
     knob: str
@@ -96,7 +96,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Found:
-    """choices: the fastest first; tried: layouts forecast, and of them those that fit; reasons: about choices[0]."""
+    """choices: the fastest first; tried: layouts forecast, and the number that fit; reasons: about choices[0]."""
 
     choices: tuple[Choice, ...]
     tried: int
@@ -116,7 +116,7 @@ class _Guess:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Of layouts whose lanes disturb each other alike."""
+        """The same for layouts whose lanes interfere in the same way."""
         layout = self.candidate.layout
         return (
             layout.zero,
@@ -134,15 +134,15 @@ def search(
     among: Callable[[Candidate], bool] = lambda candidate: True, policies: Sequence[str] = CHEAP,
     more: Sequence[str] = MORE, most: int | None = None,
 ) -> Found:  # fmt: skip
-    """Raises UserError where no layout fits, with the one that needs least.
+    """Raises UserError if no layout fits, naming the one that needs least.
 
-    rough     costs that are found in no time, for all layouts
+    rough     fast costs, for all layouts
     exact     costs for the best few; None: the same
     seconds   of wall clock
-    shapes    so many tp (in a line or a grid) x cp x pp x ep, the best, are looked at with exact costs
+    shapes    number of best combinations of tp (in a line or a grid) x cp x pp x ep that get exact costs
     among     candidates that may be chosen
-    policies  that each layout is simulated under; and `more` of them, the fastest layout
-    most      so many layouts are simulated; with `seconds` without end, the answer is the same everywhere
+    policies  for the simulation of each layout; and `more` for the fastest layout
+    most      number of layouts simulated; with infinite `seconds`, the result is the same everywhere
     """
     deadline = monotonic() + seconds
     forecasters = _Forecasters(asked)
@@ -169,7 +169,7 @@ def search(
         fitting = sorted(_fitting(asked, again), key=lambda guess: guess.forecast.seconds)
     costs = exact or rough
     choices = list[Choice]()
-    bias: dict[tuple[object, ...], float] = {}  # of layouts of a kind: simulated over forecast, of the last one
+    bias: dict[tuple[object, ...], float] = {}  # by kind of layout: simulated over forecast, for the last one
 
     def expected(guess: _Guess) -> float:
         return guess.forecast.seconds * bias.get(guess.kind, 1.0)
@@ -198,9 +198,9 @@ def search(
         try:
             choices.append(forecasters.simulated(first, costs, name))
         except UserError:
-            continue  # the policy has nothing to do with this step
+            continue  # the policy does not apply to this step
     choices = sorted((one for one in choices if one.memory <= asked.memory), key=lambda choice: choice.seconds)
-    kept = {(one.layout, one.batch): one for one in reversed(choices)}  # of each layout the fastest
+    kept = {(one.layout, one.batch): one for one in reversed(choices)}  # the fastest of each layout
     ranked = tuple(sorted(kept.values(), key=lambda choice: choice.seconds))
     return Found(ranked, len(guesses), len(fitting), tuple(_reasons(asked, ranked[0], guesses)))
 
@@ -214,7 +214,7 @@ class _Forecasters:
         self._costs: dict[tuple[object, ...], Cost] = {}
 
     def guesses(self, wanted: Iterable[Candidate], costs: Costs, until: float) -> Iterator[_Guess]:
-        """Each without recomputing, or, where it does not fit, both ways. The first one, and more until that time."""
+        """Each layout without recomputation or, if it does not fit, both ways. At least one; more until that time."""
         for number, candidate in enumerate(wanted):
             if number and monotonic() > until:
                 return
@@ -226,7 +226,7 @@ class _Forecasters:
                     break
 
     def best_first(self, wanted: Sequence[Candidate], costs: Costs, until: float) -> list[_Guess]:
-        """All, if there is time: those first that differ in one knob from the best found so far, and as many others."""
+        """All, if there is time: first those that differ in one knob from the best so far, and as many others."""
         lines: dict[tuple[object, ...], list[int]] = {}
         knobs = [_knobs(one) for one in wanted]
         for number, values in enumerate(knobs):
@@ -256,7 +256,7 @@ class _Forecasters:
         return found
 
     def simulated(self, guess: _Guess, costs: Costs, policy: str) -> Choice:
-        """Raises UserError where the policy has nothing to do with the step."""
+        """Raises UserError if the policy does not apply to the step."""
         layout, batch = guess.candidate
         layers = self._forecaster(guess.candidate)[0]
         cost = costs(layout)
@@ -280,7 +280,7 @@ class _Forecasters:
 
 
 def _knobs(one: Candidate) -> tuple[object, ...]:
-    """What sets a candidate apart from its neighbours, who differ in one of these."""
+    """The knobs of a candidate; its neighbours differ in one of these."""
     layout = one.layout
     return (
         layout.tp, layout.grid, layout.cp, layout.pp, layout.ep, (layout.attention, layout.traders), layout.zero,
@@ -318,7 +318,7 @@ def named(candidate: Candidate) -> str:
 
 
 def _reasons(asked: Question, best: Choice, guesses: Sequence[_Guess]) -> Iterator[Reason]:
-    """For each knob: the fastest layouts with its other values, those next to the chosen one first."""
+    """For each knob: the fastest layouts with its other values, the nearest values first."""
 
     def value(layout: Layout, batch: int, knob: str) -> object:
         if knob == "schedule":

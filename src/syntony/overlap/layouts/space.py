@@ -1,11 +1,11 @@
-"""The layouts that a model can have on so many ranks: every way to write the ranks as tp x cp x dp x pp, and per way
+"""The possible layouts of a model on a number of ranks: all factorizations into tp x cp x dp x pp, each with
 
     ep           the expert parallelisms that divide the experts and dp x cp
-    zero         0, 1, 2, 3; 2 where a step has one microbatch, as it saves nothing before the last one's gradients
-    schedule     of a pipeline; interleaved with all numbers of chunks, those that are searched up to SEARCHED devices
+    zero         0, 1, 2, 3; 2 only with several microbatches, since it saves nothing before the last one's gradients
+    schedule     of a pipeline; interleaved with all numbers of chunks; searched ones up to SEARCHED devices
     batch        sequences of a microbatch
     attention    with cp, ring, Ulysses, or both on every grid of two sizes
-    grid         where tp is a square: matrices cut along one axis, or along both
+    grid         if tp is a square: matrices cut along one axis, or along both
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
 costs time, so the search turns to it where a layout does not fit without. Nor are replicas of a model that is sharded
@@ -25,20 +25,20 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.models import ModelSpec, check
 
 SEARCHED = 8
-"""Devices of a pipeline, up to which orders are searched: the search takes time with their square."""
+"""Largest pipeline, in devices, for which orders are searched: the search takes quadratic time."""
 _MOST_CHUNKS = 8  # of a device
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be laid out.
+    """The model and the limits of a layout.
 
-    sequences   of a step, of all ranks
-    memory      bytes of a device that a step may take
+    sequences   of a step, over all ranks
+    memory      bytes of a device available to a step
     element     bytes of a weight, a gradient and an activation
-    batches     sequences that a microbatch may have
+    batches     possible numbers of sequences of a microbatch
     clip        of gradients
-    box         ranks that are near each other; 0: nothing is known of that
+    box         ranks that are near each other; 0: unknown
     """
 
     model: ModelSpec
@@ -59,7 +59,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(asked: Question) -> Iterator[Candidate]:
-    """All of them. Those of equal tp, cp, ep and batch, whose layers are the same, come in a row."""
+    """All candidates. Those with equal tp, cp, ep and batch, whose layers are the same, are consecutive."""
     model = asked.model
     layers = model.blocks // model.together
     for tp in _divisors(asked.ranks):

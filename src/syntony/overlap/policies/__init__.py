@@ -1,1 +1,1 @@
-"""Policies: who moves what when."""
+"""Policies: the order of communication and computation."""

@@ -1,5 +1,5 @@
-"""Knobs of a policy turned by a Gaussian process and expected improvement (Jones et al., 1998), as ByteScheduler does
-it (Peng et al., SOSP 2019, section 5): simulated in a search, or by real steps while a model is trained."""
+"""Tunes the knobs of a policy by a Gaussian process and expected improvement (Jones et al., 1998), as ByteScheduler
+does (Peng et al., SOSP 2019, section 5): simulated in a search, or by real steps while a model is trained."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from syntony.overlap.policies.policy import Policy
 
 _Points = NDArray[np.float64]
-_FIRST = 3  # settings that are tried at random before
+_FIRST = 3  # initial random settings
 
 
 class Bayes:
-    """Settings of one policy, of which each is asked for once: the policy's own first."""
+    """The settings of one policy, each proposed once: the policy's own first."""
 
     def __init__(self, policy: Policy, luck: random.Random) -> None:
         self._luck = luck
@@ -33,7 +33,7 @@ class Bayes:
         self._asked = 0
 
     def pick(self) -> Policy | None:
-        """What to try next; None: nothing is expected to be better than the best."""
+        """The next setting to try; None if none is expected to be better than the best."""
         fresh = [number for number in range(len(self._choices)) if number not in self._known]
         measured = [number for number, value in self._known.items() if math.isfinite(value)]
         if not fresh:
@@ -51,12 +51,12 @@ class Bayes:
         return self._choices[self._asked]
 
     def tell(self, seconds: float) -> None:
-        """What a step takes with the last pick; infinite: there is no such plan."""
+        """Records the time of a step with the last pick; infinite if there is no such plan."""
         self._known[self._asked] = seconds
 
     @property
     def best(self) -> Policy:
-        """The fastest of all that were tried."""
+        """The fastest setting tried."""
         return self._choices[min(self._known, key=lambda number: self._known[number])]
 
 
@@ -68,8 +68,8 @@ def settings(policy: Policy) -> Iterator[dict[str, Any]]:
 
 
 def improvement(known: _Points, values: _Points, points: _Points) -> _Points:
-    """How much less than the least known value each point is expected to give: of a Gaussian process (squared
-    exponential kernel) through what is known; coordinates in [0, 1]."""
+    """The expected improvement of each point over the least known value, by a Gaussian process (squared exponential
+    kernel) through the known points; coordinates in [0, 1]."""
     from scipy.linalg import cho_factor, cho_solve
     from scipy.stats import norm
 

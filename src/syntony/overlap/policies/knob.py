@@ -1,4 +1,4 @@
-"""Knobs of policies: what can be turned, and the values that a search tries."""
+"""Knobs of policies, and the values that a search tries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEGREES = (1, 2, 4, 8)
 
 
 class Knob(NamedTuple):
-    """What can be turned: its default, and the values that a search tries."""
+    """A knob: its default, and the values that a search tries."""
 
     default: Any
     grid: tuple[Any, ...]
 
     def read(self, value: Any, whose: str) -> Any:
-        """Text as what the default is (sizes: 256K, 1M). Raises UserError, which begins with `whose`."""
+        """Parses text to the type of the default (sizes: 256K, 1M). Raises UserError that begins with `whose`."""
         if isinstance(value, str) and not isinstance(self.default, str):
             try:
                 value = size(value) if isinstance(self.default, int) else float(value)

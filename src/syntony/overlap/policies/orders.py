@@ -1,9 +1,9 @@
-"""Orders of lanes: how urgent every Op is, and the static order that comes of it.
+"""Orders of lanes: the urgency of every Op, and the static order derived from it.
 
-urgency    fifo: all alike, so that the first ready goes first       need: the sooner its next use, the sooner
-           critical: the longer the way from it to the end           by_class: kind by kind, then fifo
+urgency    fifo: all equal, so the first ready goes first            need: the sooner its next use, the sooner
+           critical: the longer the path from it to the end          by_class: kind by kind, then fifo
            staggered: critical, and microbatches begin one after another
-listed     one simulation in which lanes choose for themselves; what they did in a steady step is the order
+listed     one simulation in which lanes choose for themselves; their choices in a steady step are the order
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Rule = Callable[[Graph, Cost], Urgency]
 
 
 def fifo(graph: Graph, cost: Cost) -> Urgency:
-    """The first that is ready."""
+    """All equal: the first that is ready goes first."""
     return {}
 
 
 def need(graph: Graph, cost: Cost) -> Urgency:
-    """By how many Ops their device computes before something waits for it: sums for early layers go before others."""
+    """By the number of Ops that their device computes before something waits for them: early layers' sums go first."""
     place: dict[OpKey, int] = {}
     count: dict[int, int] = {}
     for op in graph:
@@ -52,7 +52,7 @@ def need(graph: Graph, cost: Cost) -> Urgency:
 
 
 def critical(graph: Graph, cost: Cost) -> Urgency:
-    """By the longest way in seconds to the end of the next step (upward rank); the longest first."""
+    """By the longest path in seconds to the end of the next step (upward rank); the longest first."""
     after = _followers(graph)
     previous: dict[int, OpKey] = {}
     for op in graph:
@@ -64,8 +64,8 @@ def critical(graph: Graph, cost: Cost) -> Urgency:
 
 
 def staggered(share: float) -> Rule:
-    """By the longest way to the end, where computing has no order either; a microbatch follows the one before it by
-    this share of the longest way of all. With 0 they would go side by side, with 1 one after another."""
+    """By the longest path to the end, including computation; each microbatch lags the previous one by this share of the
+    longest path. With 0 they run side by side, with 1 one after another."""
 
     def rule(graph: Graph, cost: Cost) -> Urgency:
         ways = _ways(graph, cost, _followers(graph), steps=1)
@@ -78,7 +78,7 @@ def staggered(share: float) -> Rule:
 def _ways(
     graph: Graph, cost: Cost, after: Mapping[OpKey, Sequence[tuple[OpKey, int]]], steps: int
 ) -> dict[OpKey, float]:
-    """Seconds of the longest way from each Op to the end of so many steps."""
+    """Seconds of the longest path from each Op to the end of `steps` steps."""
     seconds, latency = cost.seconds(graph)
     took = {op.key: seconds[row] + latency[row] for row, op in enumerate(graph)}
     before: dict[OpKey, list[OpKey]] = {key: [] for key in took}
@@ -107,7 +107,7 @@ def by_class(*kinds: Kind) -> Rule:
 
 
 def in_order(graph: Graph) -> Orders:
-    """Every lane as the graph has it."""
+    """Every lane in the graph's order."""
     orders: dict[Lane, list[OpKey]] = {}
     for op in graph:
         orders.setdefault((op.device, op.lane), []).append(op.key)
@@ -115,8 +115,8 @@ def in_order(graph: Graph) -> Orders:
 
 
 def meeting(graph: Graph, orders: Orders) -> Orders:
-    """The same orders, in which both devices of a layer (Layout.copies) meet in sums and gathers in one order: that of
-    the device in the first half of the pipeline. Raises UserError where they do not have the same of them."""
+    """The same orders, but both devices of a layer (Layout.copies) have one order of its sums and gathers: that of the
+    device in the first half of the pipeline. Raises UserError if their Ops differ."""
     if graph.layout is None or graph.layout.copies == 1:
         return orders
     found = dict(orders)
@@ -139,15 +139,15 @@ def listed(
 ) -> Orders:
     """The order of a steady step in which every lane takes the most urgent Op that is ready.
 
-    windows    bytes that may be in flight on a lane: what is launched later is chosen later
-    movable    kinds of computing that come whenever they can; all others keep the graph's order
+    windows    bytes that may be in flight on a lane: later launches are decided later
+    movable    kinds of computation that may be reordered; all others keep the graph's order
     """
     orders = in_order(graph)
     lanes = {op.lane for op in graph if op.kind.moves}
     loose = [op.key for op in graph if op.kind in movable]
     asked = dict(urgency)
     if loose:
-        # What is not movable follows one another, and gives way to updates, but not to what could be done later.
+        # Ops that are not movable keep their order, and give way to updates, but not to work that can be postponed.
         lanes.add(COMPUTE)
         kept = [op.key for op in graph if op.lane == COMPUTE and op.kind not in movable]
         asked |= dict.fromkeys(kept, 0.0)
@@ -164,7 +164,7 @@ def listed(
     for lane, keys in orders.items():
         order = sorted(keys, key=lambda key: launch[rows[key]])
         if lane[1] != COMPUTE:
-            # What is more urgent, and was there soon after another had begun, goes before it.
+            # A more urgent Op that became ready soon after another had begun goes before it.
             for i in range(1, len(order)):
                 for j in range(i, 0, -1):
                     first, second = rows[order[j - 1]], rows[order[j]]
@@ -192,7 +192,7 @@ def _chained(graph: Graph, movable: Collection[Kind]) -> Iterator[Op]:
 
 
 def _followers(graph: Graph) -> dict[OpKey, list[tuple[OpKey, int]]]:
-    """By key: who waits for it, and how many steps later. A message's receiver waits for its sender."""
+    """By key: the Ops that wait for it, and how many steps later. A message's receiver waits for its sender."""
     after: dict[OpKey, list[tuple[OpKey, int]]] = {}
     for op in graph:
         for lag, keys in enumerate((op.deps, op.lagged)):

@@ -20,12 +20,12 @@ from syntony.overlap.step.layout import Clip
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
 
-LAST = dict.fromkeys(GRADIENTS, 1)  # priorities in which sums of gradients give way to everything else on their link
+LAST = dict.fromkeys(GRADIENTS, 1)  # priorities with which sums of gradients give way to everything else on their link
 
 
 @dataclass(frozen=True)
 class Decided:
-    """graph; how lanes choose while their order is found; the gate; which computing comes whenever it can."""
+    """The graph, how lanes choose while their order is found, the gate, and the kinds of movable computation."""
 
     graph: Graph
     rule: orders.Rule = orders.fifo
@@ -37,7 +37,7 @@ class Decided:
         movable = set(self.movable)
         updates = {op.key for op in self.graph if op.kind is Kind.OPTIMIZE and op.lagged}
         if any(op.kind is Kind.ALL_GATHER and updates.intersection(op.deps) for op in self.graph):
-            movable |= {Kind.OPTIMIZE, Kind.NORM}  # what is gathered is updated early, not just before its use
+            movable |= {Kind.OPTIMIZE, Kind.NORM}  # updates before gathers come early, not just before use
         found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable, self.windows)
         found = orders.meeting(self.graph, found)
         clip = self.graph.layout.clip if self.graph.layout else Clip.OFF
@@ -52,8 +52,8 @@ class Policy:
     """A registry entry with its knobs set.
 
     paper        authors, system, venue
-    missing      what of the paper's idea it does not do; "": nothing
-    without      what it leaves out for good, as it would change what is learned, or is not about training; "": nothing
+    missing      parts of the paper's method that it does not do; "": none
+    without      parts left out permanently, because they change what is learned or are not about training; "": none
     simulated    why it can only be simulated; "": it runs
     """
 
@@ -72,13 +72,13 @@ class Policy:
         return standing_of(self.missing, self.simulated)
 
     def plan(self, graph: Graph, cost: Cost) -> Plan:
-        """The plan of this step. Raises UserError where the policy has nothing to do with it (no pipeline, ..)."""
+        """The plan of this step. Raises UserError if the policy does not apply to it (no pipeline, ..)."""
         return replace(
             self.decide(graph, cost, **self.values).plan(self.name, self.values, cost), simulated=self.simulated
         )
 
     def with_knobs(self, **values: Any) -> Policy:
-        """The same with some knobs turned; text is read as what the default is (sizes: 256K, 1M). Raises UserError."""
+        """The policy with other knobs; text is parsed as the default's type (sizes: 256K, 1M). Raises UserError."""
         found = dict(self.values)
         for name, value in values.items():
             if name not in self.knobs:
@@ -91,8 +91,8 @@ class Policy:
 def published(
     paper: str, missing: str = "", simulated: str = "", without: str = "", **knobs: tuple[Any, tuple[Any, ...]]
 ) -> Callable[[Decide], Policy]:
-    """Makes a policy of the function that decides: its name, its docstring as `about`; a knob is its default, and the
-    values that a search tries."""
+    """Turns a deciding function into a policy: its name, its docstring as `about`; a knob is its default and the values
+    that a search tries."""
 
     def described(decide: Decide) -> Policy:
         own = {name: Knob(*knob) for name, knob in knobs.items()}
@@ -105,7 +105,7 @@ def published(
 
 
 def best_of(cost: Cost, choices: Iterable[Decided]) -> Decided:
-    """The one whose plan is simulated fastest; the first of those that are within a millionth."""
+    """The choice whose plan is simulated fastest; the first of those within a millionth."""
     found = [(simulate(choice.plan("", {}, cost), cost).seconds, choice) for choice in choices]
     least = min(seconds for seconds, _ in found)
     return next(choice for seconds, choice in found if seconds <= least * (1 + 1e-6))

@@ -1,14 +1,14 @@
-"""Search: the registry's policies with their knobs turned, simulated; the best few are worth a real step.
+"""Search: simulates the registry's policies with all knobs; the best few are worth a real step.
 
-    defaults   every policy that can plan this step, as it is: what comes out at least ties the best of them
-    chains     what changes who computes when, followed by what moves otherwise: `dualpipe+bytescheduler`
+    defaults   every policy that can plan this step, unchanged: the result at least ties the best of them
+    chains     a change of the computation's order, followed by one of communication: `dualpipe+bytescheduler`
     dp         fusion by dynamic programming (passes/fuse.py) under every order
     grid       the best ones' knobs, exhaustively
-    bayes      the same by a Gaussian process and expected improvement (Jones et al., 1998), as ByteScheduler is tuned
-    mcmc       orders walked at random, worse ones accepted now and then (Metropolis et al., 1953), as SYNDICATE is
+    bayes      the same by a Gaussian process and expected improvement (Jones et al., 1998), as for ByteScheduler
+    mcmc       random walks over orders that sometimes accept worse ones (Metropolis et al., 1953), as for SYNDICATE
 
-A step of many Ops is looked at first with some of its layers standing for all: a period of blocks k times as heavy
-instead of k of them. What is best there is then planned and simulated in full; what is returned always was.
+For a large step, a smaller one is searched first: a period of blocks k times as heavy instead of k of them. The best
+plans are then made and simulated in full; a returned plan always was.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from syntony.overlap.step.plan import Plan
 
 METHODS = ("grid", "bayes", "mcmc", "dp")
 LARGE = 4000
-"""Ops, above which a smaller step is looked at first."""
-_PARTS = 800  # at most so many more Ops from cutting gradients, so that no plan is larger than it is worth
+"""A smaller step is searched first above this number of Ops."""
+_PARTS = 800  # most additional Ops from cutting gradients, to keep plans reasonably small
 _FINALISTS = 4
 _SIDE_BY_SIDE = ("dualpipe", "interleave")
-"""Policies that have one microbatch's backward beside another's forward, also without a pipeline."""
+"""Policies that run one microbatch's backward beside another's forward, even without a pipeline."""
 _SLOW = (
     *("need", "pace", "collective_matmul", "syndicate", "centauri", "coconet", "t3", "ooo_backprop", "oases", "domino"),
     "interleave",
 )
-"""Policies that try several plans, or cut every layer: asked last."""
+"""Policies that try several plans, or cut every layer: tried last."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan, its predicted seconds, and who made it: in words, and the policies, where they alone did."""
+    """A plan, its predicted seconds, and its origin: in words, and the policies, if they alone made it."""
 
     plan: Plan
     seconds: float
@@ -62,8 +62,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """best first; `tried`: plans simulated; `refused`: policies that have nothing to do with this step, and why;
-    `small`: how many Ops the step had that was looked at first, 0 where it was the step itself."""
+    """best first; `tried`: plans simulated; `refused`: policies that do not apply to this step, and why; `small`: the
+    number of Ops of the smaller step that was searched first, 0 if there was none."""
 
     candidates: tuple[Candidate, ...]
     tried: int
@@ -81,8 +81,8 @@ def search(
 ) -> Found:
     """Plans for the step. Raises UserError for an unknown method.
 
-    seconds    of one core, after which it ends: nothing is begun that takes longer than what is left
-    runnable   leave out what only a simulator can do
+    seconds    of one core, after which it ends: nothing is started that takes longer than what is left
+    runnable   leave out plans that can only be simulated
     """
     for method in methods:
         if method not in METHODS:
@@ -140,7 +140,7 @@ class _Search:
             {"grid": self._grid, "bayes": self._bayes, "mcmc": self._walk}[method](until)
 
     def ask(self, *chain: Policy) -> float:
-        """Seconds of the plan that these policies make one after another; infinite where there is none."""
+        """Seconds of the plan that these policies make one after another; infinite if there is none."""
         fitted = tuple(map(self._fitted, chain))
         maker, begin = _maker(fitted), time.process_time()
         if maker in self.found:
@@ -163,14 +163,14 @@ class _Search:
         return seconds
 
     def _fitted(self, policy: Policy) -> Policy:
-        """With slices no smaller than what makes a plan of reasonable length."""
+        """Limits slices to sizes that keep the plan reasonably short."""
         least = self._moved / _PARTS
         if policy.values.get("slice", least) >= least:
             return policy
         return policy.with_knobs(slice=1 << math.ceil(math.log2(least)))
 
     def _chained(self) -> None:
-        """The best that change who computes when, each followed by the best that do not."""
+        """The best policies for the computation's order, each followed by the best of the others."""
         layout = self._graph.layout
         alone = [one for one in self.ranked() if len(one.chain) == 1]
         pipes = [one for one in alone if one.plan.graph.layout != layout or one.plan.policy in _SIDE_BY_SIDE]
@@ -198,7 +198,7 @@ class _Search:
                 self._keep(found, f"dp, order {rule.__name__}")
 
     def _tunable(self) -> list[tuple[Policy, ...]]:
-        """The best policies, and chains, whose last one has knobs to turn; best first."""
+        """The best policies, and chains, whose last one has knobs; best first."""
         found: dict[tuple[str, ...], tuple[Policy, ...]] = {}
         for one in self.ranked():
             if one.chain and any(len(knob.grid) > 1 for knob in one.chain[-1].knobs.values()):
@@ -219,7 +219,7 @@ class _Search:
                 bayes.tell(self.ask(*before, one))
 
     def _walk(self, until: float) -> None:
-        """From the best plan: an Op moves by a few places in the order of its lane."""
+        """A random walk from the best plan: an Op moves by a few places in the order of its lane."""
         if not self.found:
             return
         here = best = self.ranked()[0]
@@ -233,7 +233,7 @@ class _Search:
                     return
                 seconds = simulate(plan, self._cost).seconds
             except UserError:
-                continue  # an order in which lanes wait for each other
+                continue  # in this order, lanes wait for each other
             self.tried += 1
             if seconds <= here.seconds or self._luck.random() < math.exp((here.seconds - seconds) / max(heat, 1e-12)):
                 here = Candidate(plan, seconds, f"mcmc from {best.maker.removeprefix('mcmc from ')}")
@@ -255,7 +255,7 @@ class _Search:
 
 
 def planned(chain: tuple[Policy, ...], graph: Graph, cost: Cost) -> Plan:
-    """The plan of the last policy for the step as those before it leave it. Raises UserError as they do."""
+    """The plan of the last policy for the step that results from those before it. Raises UserError as they do."""
     for policy in chain[:-1]:
         graph = policy.decide(graph, cost, **policy.values).graph
     plan = chain[-1].plan(graph, cost)
@@ -283,7 +283,7 @@ def knobs_of(text: str) -> tuple[str, Mapping[str, str]]:
 
 
 def describe(policy: Policy) -> str:
-    """A policy with its knobs, as --policy reads it."""
+    """A policy with its knobs, in the syntax of --policy."""
     knobs = ",".join(f"{name}={value}" for name, value in policy.values.items())
     return f"{policy.name}:{knobs}" if knobs else policy.name
 
@@ -293,7 +293,7 @@ def _maker(chain: tuple[Policy, ...]) -> str:
 
 
 def smaller(graph: Graph) -> Graph:
-    """The same step with fewer, heavier layers; itself where its layers do not repeat."""
+    """The same step with fewer, heavier layers; unchanged if its layers do not repeat."""
     layers, layout = graph.layers, graph.layout
     if layout is None or len(layers) < 8:
         return graph

@@ -1,7 +1,7 @@
-"""The registry of policies: what each published system does (systems/), in the order in which they are listed.
+"""The registry of policies, one per published system (systems/), in the order of listings.
 
-An entry takes the Graph as it was generated (or recorded by our trainer), the Cost, and its knobs, and returns a Plan's
-making. `search` turns the knobs. Where the same mechanism stands for less than the paper, its row says what is missing.
+An entry takes the Graph as generated (or recorded by our trainer), the Cost, and its knobs, and returns a Decided.
+`search` tunes the knobs. If an entry does less than the paper, its row says what is missing.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ LEFT_OUT: Mapping[str, str] = MappingProxyType(
         "trirace": "no description of it was found; its asynchronous updates would change the result",
     }
 )
-"""Systems that the surveys name and that have no row, with the reason."""
+"""Systems named in surveys that have no row, with the reason."""
 
 
 def policy(name: str, **knobs: Any) -> Policy:
-    """A policy by name. Raises UserError for a name, a knob or a value that there is not."""
+    """A policy by name. Raises UserError for an unknown name, knob or value."""
     if name in LEFT_OUT:
         raise UserError(f"policy {name} is left out: {LEFT_OUT[name]}")
     if name not in POLICIES:

@@ -1,1 +1,1 @@
-"""How long a plan will take, the least that its costs allow, and why."""
+"""Predicts how long a plan takes, a lower bound for its costs, and explains why."""

@@ -1,16 +1,16 @@
-"""Estimates: what no order of a Plan's Ops can beat, if each Op takes its cost; each with a witness to check by hand.
+"""Lower bounds on any order of a Plan's Ops, given their costs; each with a witness to check by hand.
 
-They bound a simulated step. A measured one may beat them, as costs are measured or assumed.
+They bound a simulated step. A measured one may be faster, since costs are measured or assumed.
 
-    compute    a device computes that long
-    link       a link is taken that long
-    cycle      a layer's weights go through that chain of Ops from one update to the next
-    pipeline   head-body-tail: all that a device (or a link) does for one update lies between two updates of a layer,
-               after the least that comes before it and before the least that follows
+    compute    total computation of a device
+    link       total time of a link
+    cycle      a chain of Ops from a layer's update to its next one
+    pipeline   head-body-tail: all work of a device (or a link) for one update lies between two updates of a layer,
+               after the least that precedes it and before the least that follows
 
         update of layer 0 ──head──▶ [ body: device 3's forwards and backwards ] ──tail──▶ next update of layer 0
 
-The last is Carlier's bound for one machine (EJOR 11, 1982) in a cycle. Of 1F1B it gives (m + p - 1) times a microbatch.
+The last is Carlier's one-machine bound (EJOR 11, 1982) in a cycle. For 1F1B it gives (m + p - 1) times a microbatch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 _MOST_ANCHORS = 4
-_LARGE = 30_000  # ops, above which one anchor has to do
+_LARGE = 30_000  # ops; for larger plans, one anchor must suffice
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """kind: compute, link, cycle or pipeline; witness: a sentence; ops: those it names or adds up."""
+    """kind: compute, link, cycle or pipeline; witness: a sentence; ops: those named or added up in it."""
 
     seconds: float
     kind: str
@@ -40,7 +40,7 @@ class Estimate:
 
 
 def estimates(plan: Plan, cost: Cost) -> tuple[Estimate, ...]:
-    """The best of each kind, the highest first; there is always one, of 0 seconds for an empty plan."""
+    """The best of each kind, the highest first; an empty plan has one of 0 seconds."""
     step = _Step(plan, cost)
     best: dict[str, Estimate] = {}
     for estimate in step.found():
@@ -51,7 +51,7 @@ def estimates(plan: Plan, cost: Cost) -> tuple[Estimate, ...]:
 
 
 def short(key: OpKey) -> str:
-    """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
+    """A short form of an Op's name: `reduce.9+..+0` for a union."""
     members = key.members
     return str(key) if len(members) <= 3 else str(OpKey.union((members[0], members[-1]))).replace("+", "+..+")
 
@@ -66,7 +66,7 @@ class _Step:
         sends = {op.key: op for op in self.ops if op.kind is Kind.SEND}
         self.before: list[list[int]] = []
         for op in self.ops:
-            # A message ends when both ends were there and its bytes have moved.
+            # A message ends when both ends are there and its bytes have moved.
             other = sends[op.key.sender].deps if op.kind is Kind.RECV else ()
             self.before.append([row[key] for key in (*op.deps, *other)])
         self.resources: dict[tuple[int, str, str], list[int]] = {}
@@ -89,7 +89,7 @@ class _Step:
             yield from self._around(anchor, order)
 
     def _anchors(self) -> list[int]:
-        """What the first forward of each device waits for from the step before."""
+        """The Ops of the previous step that the first forward of each device waits for."""
         row = {op.key: number for number, op in enumerate(self.ops)}
         found: dict[int, None] = {}
         for device in self.plan.graph.devices:

@@ -1,12 +1,12 @@
-"""Explain: did it overlap, and if not, why not?
+"""Explain: did communication overlap, and if not, why not?
 
-    exposed      what moves while its device computes nothing, Op by Op, and what held it back
-    without it   the step simulated again as if that took no time: a prediction to act upon, and to be timed
+    exposed      communication while its device computes nothing, Op by Op, and what delayed it
+    without it   the step simulated again as if that took no time: a prediction to act upon, and to be verified
 
     reduce.0     41.9 ms exposed   not ready before bwd.0.0 ends; opt.0 waits for it            without it -41.2 ms
-                                   └ what held it back     └ whom it holds up
+                                   └ what delayed it        └ what it delays
 
-Two Ops that are exposed at the same moment are both counted, so savings do not add up; groups are simulated together.
+If two Ops are exposed at the same moment both are counted, so savings do not add up; groups are simulated together.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Clip, Plan
 
-_WORTH = 1e-3  # of the step: what is less is not shown
+_WORTH = 1e-3  # of the step; smaller effects are not shown
 
 
 class Reason(StrEnum):
-    """Why an Op moved while nothing was computed."""
+    """Why an Op communicated while nothing was computed."""
 
     NOT_READY = "not ready"
     BUSY = "link busy"
@@ -44,8 +44,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Exposed:
-    """One Op that moves. seconds: exposed; whole: all that it is on the link; blame: what it waited for last;
-    needed: what waited for it next; saving: seconds off the step if it took no time, None where nobody asked."""
+    """One communication Op. seconds: exposed; whole: all its time on the link; blame: what it waited for last;
+    needed: what waited for it next; saving: seconds off the step if it took no time, None if not computed."""
 
     op: Op
     seconds: float
@@ -84,7 +84,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Change:
-    """What could be changed, and the seconds it would take off the step."""
+    """A possible change, and the seconds that it would save."""
 
     what: str
     saving: float
@@ -92,7 +92,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Of one predicted step; see the top of the file."""
+    """Explanation of one predicted step; see the module docstring."""
 
     timeline: Timeline
     estimates: tuple[Estimate, ...]
@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def efficiency(self) -> float:
-        """Estimate by step: 1 is the best that there is."""
+        """Lower bound over step time: 1 is the optimum."""
         return self.estimates[0].seconds / self.timeline.seconds if self.timeline.seconds else 1.0
 
     @cached_property
@@ -130,18 +130,18 @@ def without(cost: Cost, keys: Iterable[OpKey]) -> Cost:
 
 
 class Making(NamedTuple):
-    """What a plan was made of, and by whom."""
+    """What a plan was made from, and by which policy."""
 
     step: Graph
     policy: Callable[[Graph, Cost], Plan]
 
 
 def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Explanation:
-    """Why what is exposed is exposed.
+    """Explains all exposed communication.
 
-    top     so many Ops, and groups of Ops, are simulated away
-    made    how the plan was made, so that other wires and rules get the plan that the policy makes for them; without
-            it, they get the same one
+    top     the number of Ops, and of groups of Ops, for which savings are simulated
+    made    how the plan was made, so that for other wires and rules the policy makes a new plan; without it, the plan
+            stays the same
     """
     plan, cost = timeline.plan, timeline.cost
     found = sorted(_exposed(timeline), key=lambda one: -one.seconds)
@@ -196,7 +196,7 @@ def _reason(timeline: Timeline, row: int) -> tuple[Reason, OpKey | None]:
     ops, wait, blame = timeline.plan.graph.ops, int(timeline.wait[row]), int(timeline.blame[row])
     key = ops[blame].key if blame >= 0 else None
     if wait == Wait.DEPENDENCY:
-        # An update that waits for the norm of all gradients hands its wait on to what gathers its weights.
+        # An update that waits for the norm of all gradients passes its wait on to the gather of its weights.
         at = blame
         while at >= 0 and ops[at].kind is Kind.OPTIMIZE and timeline.wait[at] in (Wait.DEPENDENCY, Wait.LANE):
             at = int(timeline.blame[at])
@@ -208,7 +208,7 @@ def _reason(timeline: Timeline, row: int) -> tuple[Reason, OpKey | None]:
 
 
 def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
-    """Other machines and other rules, each simulated; those that help."""
+    """Simulates other machines and other rules; returns those that help."""
     plan, cost = timeline.plan, timeline.cost
     tried: list[tuple[str, Plan, Cost]] = []
 
@@ -232,7 +232,7 @@ def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
 
 
 def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> Cost:
-    """With wires whose latencies and seconds per byte are so many times what they were, on one link or on all."""
+    """Scales the latencies and seconds per byte of wires, on one link or on all."""
     level = cost.level
 
     def scaled(wires: Mapping[str, Wire]) -> dict[str, Wire]:
@@ -250,7 +250,7 @@ def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> Cost:
 
 
 def without_norms(graph: Graph) -> Graph:
-    """The step as it is with clip=off: every update may come as soon as its own gradient is summed."""
+    """The step with clip=off: every update may start as soon as its own gradient is summed."""
     norms = {op.key for op in graph if op.kind is Kind.NORM}
     kept = tuple(
         op._replace(deps=tuple(key for key in op.deps if key not in norms)) for op in graph if op.key not in norms
@@ -260,7 +260,7 @@ def without_norms(graph: Graph) -> Graph:
 
 
 def _unclipped(plan: Plan) -> Plan:
-    """The plan without norms, all else in the order that it has."""
+    """The plan without norms, everything else in the same order."""
     graph = without_norms(plan.graph)
     orders = {lane: tuple(key for key in keys if key in graph.by_key) for lane, keys in plan.orders.items()}
     return replace(plan, graph=graph, orders=orders, clip=Clip.OFF)
@@ -270,7 +270,7 @@ def _unclipped(plan: Plan) -> Plan:
 
 
 def describe(found: Explanation) -> list[str]:
-    """The explanation for people."""
+    """The explanation as text."""
     timeline, plan = found.timeline, found.timeline.plan
     best = found.estimates[0]
     lines = [
@@ -322,7 +322,7 @@ def _saving(seconds: float | None) -> str:
 
 
 def report(found: Explanation) -> dict[str, Any]:
-    """The explanation for machines; times in seconds."""
+    """The explanation as data; times in seconds."""
     return {
         "step": found.timeline.seconds,
         "estimate": found.estimates[0].seconds,

@@ -1,4 +1,4 @@
-"""Where a step's wires are idle, as its Plan is predicted: room for what may travel at any time.
+"""Idle time of a step's wires in the prediction of its Plan: room for transfers that may happen at any time.
 
 compute   | forward 0 | forward 1 | backward 1 | backward 0 |
 wires                                | reduce 1 |  | reduce 0 |
@@ -30,7 +30,7 @@ def idle_wires(timeline: Timeline, device: int) -> dict[OpKey, float]:
 
 
 def _joined(begins: Doubles, ends: Doubles, period: float) -> tuple[Doubles, Doubles]:
-    """Intervals of the step, of the one before and of the one after; those that overlap are one."""
+    """Merges overlapping intervals of the step, the previous and the next one."""
     begins, ends = (np.concatenate([times - period, times, times + period]) for times in (begins, ends))
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], np.maximum.accumulate(ends[order]) if len(ends) else ends

@@ -1,4 +1,4 @@
-"""Machines by name: what their devices do in a second, and what moving costs between and inside their boxes."""
+"""Named machines: the performance of their devices, and communication costs between and inside their boxes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device does in a second, when nothing is known but its name.
+    """Performance of a device, if only its name is known.
 
-    flops    operations; half of the data sheet's dense 16-bit peak on GPUs, measured on one core of ours
-    memory   bytes
-    box      bytes to a rank of the same box, in each direction, and `network` to all others
+    flops    operations per second; on GPUs half of the data sheet's dense 16-bit peak, on ours measured on one core
+    memory   bytes per second
+    box      bytes per second to a rank of the same box, in each direction, and `network` to all others
     ranks    in a box
     alpha    seconds per message
     holds    bytes of memory
@@ -70,14 +70,14 @@ def machine_of(text: str) -> Machine:
 
 
 def cost_of(machine: Machine, layout: Layout) -> Cost:
-    """What a layout's Ops cost there."""
+    """The costs of a layout's Ops on the machine."""
     from syntony.overlap.step.cost import Cost
 
     return Cost(machine.flops, wires_of_layout(machine, layout), machine.update)
 
 
 def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:
-    """By lane: rings between the machine's boxes, or inside them; or what the wires of a topology take for `size`."""
+    """By lane: rings between or inside the machine's boxes; or the times on the wires of a topology for `size`."""
     from syntony.overlap.step.ranks import members
 
     if on:

@@ -1,4 +1,4 @@
-"""SimStep: the columns that the core simulates steps of training from (csrc/solve/simulate/step_timeline.hpp)."""
+"""SimStep: the core's input columns for simulating training steps (csrc/solve/simulate/step_timeline.hpp)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from syntony.base.columns import Columns, Float64, Int32, Int64, UInt8
 
 @dataclass(frozen=True, eq=False)
 class SimStep(Columns):
-    """A step as the simulator sees it: Ops are rows, lanes (and what a device says to each peer) are queues.
+    """A step as the simulator sees it: Ops are rows; lanes, and messages of a device to each peer, are queues.
 
     order_offset, order  per queue: its rows, first to last
-    free                 per queue: 1 where it finds its own order, by `priority`
-    serial               per queue: 1 where it has one row at a time
+    free                 per queue: 1 if it chooses its own order, by `priority`
+    serial               per queue: 1 if it has one row at a time
     window               per queue: bytes in flight; 0: no limit
-    rank                 per queue: the lower, the sooner a link is its
+    rank                 per queue: priority on a link, lower first
     device               per queue
     overhead             per queue: seconds between two launches
-    computes             per queue: 1 where its rows are slowed by what moves
-    priority             per row: the lower, the sooner a free queue takes it
+    computes             per queue: 1 if communication slows down its rows
+    priority             per row: a free queue takes lower ones first
     seconds              per row: on its links
     latency              per row: seconds between its launch and its links
     bytes                per row: counts against its queue's window
     dep_offset, dep      per row: rows that must have ended in the same step
     lag_offset, lag      per row: rows that must have ended in the step before
     partner              per row: the other end of a message, or -1
-    out, into            per row: the links it takes, or -1. Of a message: `out` of who sends, `into` of who receives
-    contention           a device computes slower by this fraction while it moves something
+    out, into            per row: its links, or -1. For a message: `out` of the sender, `into` of the receiver
+    contention           a device computes slower by this fraction while it communicates
     """
 
     order_offset: Int64
@@ -59,9 +59,9 @@ class SimStep(Columns):
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """When the rows run: (steps, rows), in seconds. `end` is infinite for what can never run.
+    """Times of the rows: (steps, rows), in seconds. `end` is infinite for rows that can never run.
 
-    ready, launch, start, end  its dependencies had ended; its queue let it go; it took its links, and left them
+    ready, launch, start, end  its dependencies had ended; its queue released it; it occupied its links, and left them
     wait, blame                what it waited for last (`Wait` of simulation.py), and the row x step of that, or -1
     """
 
@@ -74,6 +74,6 @@ class StepTimes:
 
 
 def simulate_sim_step(step: SimStep, steps: int) -> StepTimes:
-    """Simulates so many steps in a row. Raises ValueError, naming the column, where columns do not fit together."""
+    """Simulates `steps` steps in a row. Raises ValueError, naming the column, if columns are inconsistent."""
     times = _solve.simulate_steps(step, steps)
     return StepTimes(**{name: column.reshape(steps, -1) for name, column in times.items()})

@@ -1,8 +1,8 @@
-"""Predicts a Plan: several steps in a row, of which a steady one is shown. The rules of lanes and links stand at the
-top of csrc/solve/simulate/step_timeline.hpp; here Ops become its columns.
+"""Predicts a Plan: simulates several steps in a row and returns a steady one. The top of
+csrc/solve/simulate/step_timeline.hpp has the rules of lanes and links; here Ops become its columns.
 
-A collective takes both directions of its device's link, a message the outgoing one of who sends and the incoming one of
-who receives. Messages between two devices have a queue per direction, as the PlanRunner gives them.
+A collective uses both directions of its device's link, a message the outgoing one of the sender and the incoming one of
+the receiver. Messages between two devices have a queue per direction, as in the PlanRunner.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ Integers = NDArray[np.int64]
 
 
 class Wait(IntEnum):
-    """What an Op waited for last before it began. Of all but NOTHING: for one other Op, `Timeline.blame`."""
+    """What an Op waited for last before it started. For all but NOTHING, the Op is in `Timeline.blame`."""
 
     NOTHING = 0
-    DEPENDENCY = 1  # what it needs
-    LANE = 2  # the one before it in its lane's order
+    DEPENDENCY = 1  # an input
+    LANE = 2  # its predecessor in its lane's order
     WINDOW = 3  # bytes in flight
-    LINK = 4  # the one that had its link
+    LINK = 4  # the Op that occupied its link
     PARTNER = 5  # the other end of the message
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """A steady step. Columns have a row per Op of `plan.graph`; times in seconds since the step's first computing.
+    """A steady step. Columns have a row per Op of `plan.graph`; times in seconds since the step's first computation.
 
-    ready, launch    when all that it needs had ended; when its lane let it go
+    ready, launch    when all its dependencies had ended; when its lane released it
     start, end       computing, or on the link
     wait             what it waited for last (Wait), and
-    blame            the row of that Op, or -1; it may belong to the step before
+    blame            the row of that Op, or -1; it may belong to the previous step
     seconds          from one step to the next
-    busy             per lane, seconds in which its Ops compute or are on the link
-    peak             per device, bytes that Ops hold at most
-    exposed          per Op that moves, seconds of it in which its device computes nothing. What two lanes expose at
-                     the same time is counted for both
+    busy             per lane, seconds for which its Ops compute or are on the link
+    peak             per device, the most bytes held by Ops
+    exposed          per communication Op, its seconds while its device computes nothing. Time exposed by two lanes at
+                     once counts for both
     """
 
     plan: Plan
@@ -78,7 +78,7 @@ class Timeline:
 
 
 def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
-    """The steady step, after at least `steps` - 2 others. Raises UserError where Ops would wait forever."""
+    """The steady step, after at least `steps` - 2 others. Raises UserError if Ops would wait forever."""
     step = sim_step_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
     for count in (steps, 4 * steps):
         times = simulate_sim_step(step, count)
@@ -101,9 +101,9 @@ def sim_step_of(
     urgency: Mapping[OpKey, float] | None = None,
     choosing: Iterable[str] = (),
 ) -> SimStep:
-    """The columns that the core simulates.
+    """The input columns of the core.
 
-    choosing    lanes that find their own order, by the `urgency` of Ops (the lower, the sooner), then readiness
+    choosing    lanes that choose their own order, by the `urgency` of Ops (lower first), then readiness
     """
     ops = graph.ops
     row_of = {op.key: row for row, op in enumerate(ops)}
@@ -167,7 +167,7 @@ def _offsets(rows: Iterable[Any]) -> Integers:
 
 
 def _stuck(plan: Plan, ends: Doubles) -> UserError:
-    """Of what never ends: an Op whose own needs are met, so that only its lane holds it."""
+    """Finds an Op that never ends although its dependencies are met, so that only its lane blocks it."""
     step = int(np.argwhere(np.isinf(ends))[0][0])
     never = {op.key for op, end in zip(plan.graph, ends[step], strict=True) if np.isinf(end)}
     for (device, lane), keys in plan.orders.items():
@@ -182,7 +182,7 @@ def _stuck(plan: Plan, ends: Doubles) -> UserError:
 
 
 def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: float) -> Timeline:
-    """Of the step `shown`."""
+    """The timeline of the step `shown`."""
     ops, count = plan.graph.ops, len(plan.graph)
     computes = np.array([op.lane == COMPUTE for op in ops], bool)
     begin = float(times.start[shown][computes if computes.any() else slice(None)].min(initial=np.inf))
@@ -226,7 +226,7 @@ def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: flo
 
 
 def _worked(moments: Doubles, starts: Doubles, ends: Doubles) -> Doubles:
-    """Seconds of these intervals (one after the other) that lie before each moment."""
+    """Seconds of these consecutive intervals that lie before each moment."""
     done = np.concatenate([[0.0], np.cumsum(ends - starts)])
     at = np.searchsorted(starts, moments, side="right")
     over = np.where(at > 0, np.maximum(0.0, ends[at - 1] - moments), 0.0) if len(ends) else 0.0
@@ -242,10 +242,10 @@ def _peak(
     place: Integers,
     shown: int,
 ) -> float:
-    """The most bytes held from the shown step's first launch on; what is given back at a moment goes first.
+    """The most bytes held from the shown step's first launch on; at equal times, memory is freed first.
 
-    late    what gives back what the step before has taken: nothing in the first step
-    place   in the order of the compute lane, where some Ops may take no time; -1: it moves
+    late    frees memory that the previous step has taken: nothing in the first step
+    place   in the order of the compute lane, where some Ops may take no time; -1: it communicates
     """
     moment = np.concatenate([times.launch[:, mine].ravel(), times.end[:, mine].ravel()])
     steps, count = times.launch.shape

@@ -1,9 +1,9 @@
-"""Traffic: how many bytes every rank of a Layout sends to every other one in a step of a Plan.
+"""Traffic: the bytes that every rank of a Layout sends to every other one in a step of a Plan.
 
 A collective's bytes are those of the Program that runs it: which instruction of which rank sends which chunks to whom,
-chunks cut on elements as the executor cuts them. So a real run's counters (`Communicator.counters()`,
-`syntony_sent_bytes_total`) say the same, byte for byte. Algorithm `shared` sends nothing (ranks of one host read one
-another's memory), so a run that is to be counted names another one.
+with chunks cut at elements as in the executor. So a real run's counters (`Communicator.counters()`,
+`syntony_sent_bytes_total`) agree byte for byte. Algorithm `shared` sends nothing (ranks of one host read one another's
+memory), so a run to be compared must use another one.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Matrix = NDArray[np.int64]
 CANONICAL: Mapping[str, str] = MappingProxyType(
     {"all_reduce": "two_shot", "reduce_scatter": "direct", "all_gather": "direct", "all_to_all": "direct"}
 )
-"""The algorithms with the bytes of what the trainer runs: slices exchanged directly, summed in the order of ranks."""
+"""The trainer's algorithms, for their bytes: slices exchanged directly, summed in the order of ranks."""
 
 
 @lru_cache(maxsize=512)
 def collective_bytes(kind: str, algorithm: str, ranks: int, size: int, element: int = 4) -> Matrix:
-    """Of one collective of `size` bytes (of the larger buffer of a rank) among so many ranks.
+    """Bytes of one collective of `size` bytes (of the larger buffer of a rank) among `ranks` ranks.
 
-    Raises UserError for an algorithm that does not do this.
+    Raises UserError for an algorithm that does not support it.
     """
     from syntony import _core
     from syntony.synth.model.instructions import SENDS
@@ -73,9 +73,9 @@ def collective_bytes(kind: str, algorithm: str, ranks: int, size: int, element: 
 def traffic(
     plan: Plan, layout: Layout, algorithms: Mapping[str, str] = CANONICAL, element: int = 4
 ) -> dict[str, Matrix]:
-    """The matrix of every lane that moves anything, by its name. Their sum is the step's.
+    """The matrix of every lane with transfers, by its name. Their sum is the step's.
 
-    algorithms   by collective; `element`: bytes of one, on which chunks are cut
+    algorithms   by collective; `element`: bytes of an element, at which chunks are cut
     """
     graph = plan.graph
     often = Counter(
@@ -101,7 +101,7 @@ def traffic(
 
 
 def report(found: Mapping[str, Matrix]) -> dict[str, Any]:
-    """For machines: bytes by lane, and the matrix [source][destination]."""
+    """As data: bytes by lane, and the matrix [source][destination]."""
     total = sum(found.values(), np.zeros((1, 1), np.int64))
     return {
         "bytes": {lane: int(matrix.sum()) for lane, matrix in found.items()},
@@ -110,9 +110,9 @@ def report(found: Mapping[str, Matrix]) -> dict[str, Any]:
 
 
 def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
-    """Writes a picture of the sum: sources down, destinations across, colours by the logarithm of the bytes.
+    """Draws the sum: sources down, destinations across, colours by the logarithm of the bytes.
 
-    The file's ending says which kind (.png, .svg, .pdf). Raises UserError for one that cannot be written.
+    The file's ending selects the format (.png, .svg, .pdf). Raises UserError if it cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm

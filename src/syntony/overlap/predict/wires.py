@@ -1,10 +1,10 @@
-"""Wires: what a Layout's groups pay on a Topology, so that a Plan's all_reduce costs what its algorithm costs there.
+"""Wires: communication costs of a Layout's groups on a Topology, from the algorithms that would run there.
 
-    for each lane and collective: all groups of all stages at once, each by every classical algorithm that fits it
+    for each lane and collective: all groups of all stages at once, each by every applicable classical algorithm
     (synth/traffic/patterns/table.py), simulated at two sizes; the fastest at the usual size gives alpha and beta
 
-Ranks lie as ranks.py says: tp innermost. Where one group has the lane for itself, a schedule can be synthesised for it
-and is taken if it is faster. Lanes whose hottest links are the same take turns on them: they get one `link`.
+Ranks are placed as in ranks.py: tp innermost. If one group has the lane for itself, a schedule can be synthesized and
+is used if it is faster. Lanes with the same hottest links take turns on them: they get one `link`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from syntony.synth.traffic.messages import Messages
 from syntony.topologies.topology import Topology
 
 SMALL = 1 << 10
-"""Bytes at which the alpha is measured."""
+"""Bytes for which the alpha is measured."""
 _PATTERNS: Mapping[Kind, tuple[str, ...]] = {
     Kind.ALL_REDUCE: ("ring", "halving-doubling", "direct", "tree"),
     Kind.REDUCE_SCATTER: ("ring", "halving", "direct"),
@@ -33,29 +33,29 @@ _PATTERNS: Mapping[Kind, tuple[str, ...]] = {
     Kind.BROADCAST: ("tree", "chain"),
 }
 _CROWD = 40_000  # messages of all groups at once, above which rings and direct exchanges are not simulated
-_HOT = 0.5  # of the hottest link's use: what is hot too
+_HOT = 0.5  # of the hottest link's use: above it, a link is also hot
 
 
 @dataclass(frozen=True)
 class Wires:
-    """wires: by lane, for Cost; algorithms: by lane and collective, whose cost that is."""
+    """wires: by lane, for Cost; algorithms: by lane and collective, the one with that cost."""
 
     wires: Mapping[str, Wire]
     algorithms: Mapping[tuple[str, Kind], str]
 
 
 Known = dict[tuple[bool, tuple[int, ...], bytes], list[tuple[Kind, list["_Tried"]]]]
-"""What was found for groups: messages of a pipeline or collectives, among which ranks."""
+"""Results for groups: messages of a pipeline or collectives, and their ranks."""
 
 
 def wires_of(
     topology: Topology, layout: Layout, size: int = 16 << 20, synthesis: float = 0.0, known: Known | None = None
 ) -> Wires:
-    """Of the layout's groups, for ops of about `size` bytes. `synthesis`: seconds to look for a schedule, per question.
+    """Wires of the layout's groups, for ops of about `size` bytes. `synthesis`: seconds per search for a schedule.
 
-    known    what other layouts on this topology, with the same two numbers, have found; it grows
+    known    results of other layouts on this topology with the same two numbers; it grows
 
-    Raises UserError where the topology has too few ranks.
+    Raises UserError if the topology has too few ranks.
     """
     if topology.ranks < layout.ranks:
         raise UserError(f"the layout has {layout.ranks} ranks, but {topology.name} has {topology.ranks}")
@@ -121,7 +121,7 @@ def _timed(topology: Topology, groups: Ranks, pattern: str, size: int) -> _Tried
 
 
 def _messages(topology: Topology, lines: Ranks, size: int) -> Iterator[tuple[Kind, list[_Tried]]]:
-    """From stage to stage: every rank to the one after it, all at once."""
+    """From stage to stage: every rank to its successor, all at once."""
     pairs = np.concatenate([lines[:, stage : stage + 2] for stage in range(lines.shape[1] - 1)])
     for kind in (Kind.SEND, Kind.RECV):
         yield kind, [_sent(topology, pairs, np.array([0]), np.array([1]), size)]
@@ -169,7 +169,7 @@ def _line(sizes: tuple[int, int], times: list[float]) -> Linear:
 
 
 def _shared(hot: Mapping[str, set[int]]) -> dict[str, str]:
-    """By lane the name of its link: that of the first lane that is hot where it is."""
+    """By lane, the name of its link: that of the first lane with the same hot links."""
     names: dict[str, str] = {}
     for lane, links in hot.items():
         mine = [other for other in names if hot[other] & links]

@@ -1,15 +1,15 @@
-"""A policy for somebody else's DistributedDataParallel: one line, and the training loop stays as it is.
+"""Applies a policy to an existing DistributedDataParallel model: one line, with an unchanged training loop.
 
     overlap = ddp_hook("bytescheduler", model, optimizer)
 
-DDP waits for all sums at the end of the backward pass; nothing crosses into the next step. Here a bucket's sum may:
+DDP waits for all sums at the end of the backward pass; nothing overlaps with the next step. Here a bucket's sum may:
 
-    backward      a bucket is ready: to the lane, in the plan's order, perhaps in slices. DDP hears that it is done
+    backward      a bucket is ready: it goes to the lane, in the plan's order, perhaps in slices. DDP is told it is done
     step()        the optimizer finds no gradients. Its settings (learning rate, ..) are remembered
-    next forward  before a module runs: the sums of its weights' buckets are waited for, and the optimizer updates these
+    next forward  before a module runs, the sums of its weights' buckets are awaited, and the optimizer updates these
 
-The optimizer is the user's own object; it is called once per bucket, with the settings of the step that it missed. The
-first steps are DDP as it always was; they are measured, and rank 0 plans for all.
+The optimizer is the user's own object; it is called once per bucket, with the settings of the step that it belongs to.
+The first steps are plain DDP; they are measured, and rank 0 plans for all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from syntony.overlap.step.op import Kind
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
-_MEASURED = 3  # of the steps before the plan, the last is measured; DDP moves its buckets in the first
+_MEASURED = 3  # steps before the plan; the last is measured, since DDP moves its buckets in the first
 
 
 def ddp_hook(
@@ -45,17 +45,17 @@ def ddp_hook(
 ) -> DdpOverlap:
     """Trains `model` under a policy (`syntony overlap list`). Collective over the model's ranks.
 
-    clip_norm    clips the norm of all summed gradients, as clip_grad_norm_ would between backward() and step(), where
-                 there are none to be found now
+    clip_norm    clips the norm of all summed gradients, as clip_grad_norm_ would between backward() and step(), when
+                 there are no gradients any more
 
-    Modules must find their weights as their own parameters when they are called. Raises UserError for a policy that
-    DDP cannot follow: one that shards the optimizer or the weights, or reorders what autograd computes.
+    Modules must see their weights as their own parameters when they are called. Raises UserError for a policy that DDP
+    cannot follow: one that shards the optimizer or the weights, or reorders autograd's computation.
     """
     return DdpOverlap(policy, model, optimizer, clip_norm, knobs)
 
 
 class DdpOverlap:
-    """What stays of ddp_hook(): `plan` once there is one, and finish()."""
+    """The result of ddp_hook(): `plan` once there is one, and finish()."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class DdpOverlap:
         self._buckets: list[_Bucket] = []  # by DDP's index
         self._layers: list[_Bucket] = []  # in the order of their first use
         self._users: dict[nn.Module, list[_Bucket]] = {}
-        self._unmade: list[_Bucket] = []  # backward has given their gradients, the optimizer has not seen them
-        self._settings: list[dict[str, Any]] | None = None  # of the step that they wait for
+        self._unmade: list[_Bucket] = []  # with new gradients that the optimizer has not applied yet
+        self._settings: list[dict[str, Any]] | None = None  # of the step that they belong to
         self._applying = False
         self._steps = 0
         self._marks: list[tuple[object, float]] = []  # a measured step: modules called, buckets ready
@@ -89,13 +89,13 @@ class DdpOverlap:
         model.register_comm_hook(None, _untyped(self._ready))
 
     def finish(self) -> None:
-        """Makes the updates that are still to come, as before a look at the weights. state_dict() does it by itself."""
+        """Makes all pending updates, for example before reading the weights. state_dict() does it automatically."""
         if self._settings is not None:
             for bucket in list(self._unmade):
                 self._update(bucket)
 
     def close(self) -> None:
-        """finish(), and DDP is what it was."""
+        """finish(), and restores plain DDP."""
         self.finish()
         if self._runner is not None:
             self._runner.close()
@@ -104,7 +104,7 @@ class DdpOverlap:
     # ---- where torch calls ------------------------------------------------------------------------------------------
 
     def _ready(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """DDP: a bucket has all its gradients."""
+        """DDP's hook: a bucket has all its gradients."""
         if self._runner is None:
             self._mark(bucket.index())
             self._note(bucket)
@@ -217,7 +217,7 @@ class DdpOverlap:
         mine.parameters, mine.buffer = list(bucket.parameters()), bucket.buffer()
 
     def _start(self) -> None:
-        """Plans from what was measured, and takes over."""
+        """Makes a plan from the measurements, and switches to it."""
         owner = {id(parameter): bucket for bucket in self._buckets for parameter in bucket.parameters}
         for module in self._model.modules():
             used = [owner[id(one)] for one in module.parameters(recurse=False) if id(one) in owner]
@@ -239,7 +239,7 @@ class DdpOverlap:
         self._runner = PlanRunner(self.plan, 0, {"dp": self._lane}, canonical=False)
 
     def _used_in_order(self) -> list[_Bucket]:
-        """The buckets by their first use; of some ranks' equal models the same everywhere."""
+        """The buckets by their first use; the same on all ranks, since their models are equal."""
         called = [module for module, _ in self._marks if isinstance(module, nn.Module)]
         found = dict.fromkeys(bucket for module in called for bucket in self._users[module])
         return [*found, *(bucket for bucket in self._buckets if bucket not in found)]
@@ -279,7 +279,7 @@ class DdpOverlap:
         return plan
 
     def _wire(self) -> Wire:
-        """What an all_reduce takes on this group, as the slowest rank sees it."""
+        """The time of an all_reduce on this group, as the slowest rank sees it."""
         most = max(bucket.buffer.nbytes for bucket in self._layers)
         seconds = []
         for elements in (1024, most // 4 + 1024):
@@ -316,5 +316,5 @@ class _Bucket:
 
 
 def _untyped(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """DDP reads annotations of its hook as types, and would not know ours, which are text."""
+    """Removes annotations, which DDP evaluates as types and would not understand."""
     return lambda state, bucket: hook(state, bucket)

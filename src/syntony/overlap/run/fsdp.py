@@ -1,12 +1,12 @@
-"""FSDP2 that overlaps where there are no streams: on CPUs, torch's `fully_shard` moves weights while nobody computes.
+"""FSDP2 with overlap on CPUs, which have no streams: there, torch's `fully_shard` communicates while nobody computes.
 
     fsdp_hook(model, optimizer, prefetch=2)
 
-    forward   gather 0 | gather 1, 2 under way | layer 0 | gather 3 under way | layer 1 ..     as many layers ahead
-    backward  layer 9 | its gradients are scattered while layer 8 computes, and waited for in optimizer.step()
+    forward   gather 0 | gather 1, 2 in flight | layer 0 | gather 3 in flight | layer 1 ..     this many layers ahead
+    backward  layer 9 | its gradients are scattered while layer 8 computes, and awaited in optimizer.step()
 
-Gathers and scatters have a group each, so that weights that the next layer waits for are never behind gradients that
-nobody waits for yet.
+Gathers and scatters have separate groups, so that weights that the next layer needs never wait behind gradients that
+nobody needs yet.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from syntony.base.command import UserError
 def fsdp_hook(model: nn.Module, optimizer: Optimizer, *, prefetch: int = 2) -> None:
     """Overlaps the communication of a model that `fully_shard` was applied to. Collective over its ranks.
 
-    prefetch    for how many modules ahead weights are gathered, in the order in which they were sharded; each costs the
-                memory of its weights. 0: gathers are waited for as torch does, and only gradients overlap
+    prefetch    number of modules ahead for which weights are gathered, in the order in which they were sharded; each
+                costs the memory of its weights. 0: gathers are awaited as in torch, and only gradients overlap
 
-    The loop stays as it is; gradients are complete when optimizer.step() begins, not before. Raises UserError for a
-    model without sharded modules, or one whose modules lie on several meshes.
+    The loop stays unchanged; gradients are complete when optimizer.step() begins, not before. Raises UserError for a
+    model without sharded modules, or with modules on several meshes.
     """
     modules: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not modules:
@@ -77,7 +77,7 @@ class _Gather(DefaultAllGather):
 
 
 class _Scatter(DefaultReduceScatter):
-    """Starts sums, and ends them in finish()."""
+    """Starts sums, and completes them in finish()."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -91,7 +91,7 @@ class _Scatter(DefaultReduceScatter):
         return None
 
     def finish(self) -> None:
-        """Every gradient is the mean over the ranks."""
+        """Waits until every gradient is the mean over the ranks."""
         for work, output, _ in self._under_way:
             work.wait()
             output.div_(self._group.size())

@@ -1,18 +1,18 @@
-"""Runs a Plan's communication. The trainer says only `ready(op)` and `wait(op)`; the lanes do the rest.
+"""Runs a Plan's communication. The trainer only calls `ready(op)` and `wait(op)`; the lanes do the rest.
 
     trainer          backward 3  ready(reduce.3)   backward 2  ready(reduce.2)  ..       wait(reduce.0)  forward 0
     lane dp  (C++)                    [reduce.3/0]     [reduce.2/0]  [reduce.3/1] ..  [reduce.0]
                                                                      `- in the plan's order, not that of readiness
 
-A lane is one torch group (csrc/torch/queues): strictly the plan's order, at most the plan's window of bytes in
-flight. So ranks can never wait for each other in different orders, whatever each of them computes first. Messages
-between pipeline stages have a lane for each peer and direction. What a stage has lent to another (step/loans.py) is
-sent back by the other's lane, in its turn, as nobody there is sure to be free to say so.
+A lane is one torch group (csrc/torch/queues): strictly the plan's order, at most the plan's window of bytes in flight.
+So ranks can never wait for each other in different orders, whatever each of them computes first. Messages between
+pipeline stages have a lane for each peer and direction. Data that a stage has lent to another (step/loans.py) is sent
+back by the other's lane, in its turn, as no thread there is sure to be free to request it.
 
-Sums of gradients (ops with `pieces`) are canonical, a pairwise tree over ranks, which gives the bits of one process and
-sends the bytes of a ring. Syntony's backend has an algorithm for them. On others ranks exchange their parts and add
-these here (csrc/torch/queues/tree_sum.hpp); an all_reduce is that sum and an all_gather of it, in a lane and a group of
-their own (`dp.gather`), so that its second half never waits for another op's first.
+Sums of gradients (ops with `pieces`) are canonical: a pairwise tree over ranks, which gives the bits of one process and
+sends the bytes of a ring. Syntony's backend has an algorithm for them. On other backends ranks exchange their parts and
+add them here (csrc/torch/queues/tree_sum.hpp); an all_reduce is that sum plus an all_gather of it, in a separate lane
+and group (`dp.gather`), so that its second half never waits for another op's first.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _MOVES = {
     Kind.RECV: _torch.Move.RECV,
 }
 _SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
-_PATIENCE = timedelta(milliseconds=200)  # between two looks for Ctrl-C
+_PATIENCE = timedelta(milliseconds=200)  # between two checks for Ctrl-C
 
 
 class OverlapError(RuntimeError):
-    """Communication of a step has failed. The message names the step, the op, its lane, and what the group said."""
+    """Communication of a step has failed. The message names the step, the op, its lane, and the group's error."""
 
 
 class Record(NamedTuple):
-    """One run of an op: seconds of time.monotonic() at which it was made ready, was launched, and had ended. Of what is
-    computed: at which its turn had come, all that it waits for was there, and it had ended."""
+    """One run of an op: time.monotonic() at which it was made ready, was launched, and ended. For computation: at which
+    its turn came, its dependencies were met, and it ended."""
 
     key: OpKey
     step: int
@@ -67,7 +67,7 @@ def gather_lane(lane: str) -> str:
 
 
 def urgency(plan: Plan) -> dict[str, str]:
-    """By lane what its groups should ask of Syntony's backend: `high`, `normal` or `low`, as the plan ranks them."""
+    """The priority of each lane's groups in Syntony's backend: `high`, `normal` or `low`, as the plan ranks them."""
     lanes = {lane for _, lane in plan.orders if lane != COMPUTE}
     ranks = sorted({plan.priorities.get(lane, 0) for lane in lanes})
     words = ("normal",) if len(ranks) == 1 else ("high", "normal", "low")
@@ -77,13 +77,13 @@ def urgency(plan: Plan) -> dict[str, str]:
 class PlanRunner:
     """One rank's communication under a Plan.
 
-    device     which of the plan's devices this rank is
-    groups     a torch group for every lane that the device has, of any backend; for canonical all_reduces on `dp`, a
-               second one of the same ranks as `dp.gather`, unless the backend is Syntony's. No lane's group may be used
-               by anybody else
-    canonical  sum gradients as a pairwise tree over ranks; else as the backend likes
+    device     the plan's device that this rank is
+    groups     a torch group of any backend for every lane that the device has; for canonical all_reduces on `dp`, a
+               second one of the same ranks as `dp.gather`, unless the backend is Syntony's. A lane's group must not be
+               used by anybody else
+    canonical  sum gradients as a pairwise tree over ranks; otherwise in the backend's order
 
-    One thread calls it. Raises UserError where a group is missing, OverlapError where communication fails.
+    Used by one thread. Raises UserError if a group is missing, OverlapError if communication fails.
     """
 
     def __init__(
@@ -93,14 +93,14 @@ class PlanRunner:
             raise UserError(f"this plan can only be simulated: {plan.simulated}")
         self.plan = plan
         self.step = -1
-        self._numbers: list[int] = []  # what the user calls each step
+        self._numbers: list[int] = []  # the user's number of each step
         self._index: dict[OpKey, int] = {}
         self._slots: list[tuple[str, _torch.Move, int, int, int, int, bool]] = []  # arguments of _torch.Slot
         self._keys: list[OpKey] = []
         self._bound: dict[OpKey, tuple[Tensor, Tensor]] = {}
         self._actions: dict[int, Callable[[], None]] = {}
         self._afterwards: Callable[[], None] | None = None
-        self._last: dict[OpKey, int] = {}  # by op: the slot whose end is its own
+        self._last: dict[OpKey, int] = {}  # by op: the slot that completes it
         self._missing: dict[OpKey, set[OpKey]] = {}
         self._halves: dict[OpKey, Record] = {}
         orders: dict[str, tuple[dist.ProcessGroup, int, list[int]]] = {}  # group, window, slots
@@ -141,7 +141,7 @@ class PlanRunner:
         )
 
     def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
-        """A slot of a queue. `then`: the slot that begins when this one has ended."""
+        """Adds a slot to a queue. `then`: the slot that begins when this one has ended."""
         place = len(self._slots)
         self._slots.append((str(op.key), move, int(op.amount), op.peer, tag, then, then < 0))
         self._keys.append(op.key)
@@ -152,21 +152,21 @@ class PlanRunner:
     # ---- what the trainer says --------------------------------------------------------------------------------------
 
     def bind(self, key: OpKey, input: Tensor, output: Tensor | None = None) -> None:
-        """The memory of a planned op in every step, where it does not change. Contiguous; shapes as for ready()."""
+        """Sets the memory of a planned op for all steps, if it does not change. Contiguous; shapes as for ready()."""
         self._bound[key] = (input, input if output is None else output)
 
     def then(self, key: OpKey, action: Callable[[], None]) -> None:
-        """After every end of a planned op, whoever waits for anything, or calls poll(), runs `action` first."""
+        """After every end of a planned op, the next caller of wait() or poll() first runs `action`."""
         self._actions[self._last[key]] = action
 
     def afterwards(self, action: Callable[[], None]) -> None:
-        """After the actions of what has ended together, `action` runs once."""
+        """Runs `action` once after the actions of all ops that have ended together."""
         self._afterwards = action
 
     def begin_step(self, number: int = -1) -> None:
-        """Ops may be made ready anew; those of the last step may still be under way.
+        """Ops may be made ready again; those of the last step may still be in flight.
 
-        number    what errors call this step; -1: one more than the last
+        number    the step's number in errors; -1: one more than the last
         """
         self.step += 1
         self._numbers.append(number if number >= 0 else 1 + self._numbers[-1] if self._numbers else 0)
@@ -180,11 +180,11 @@ class PlanRunner:
         input_rows: Sequence[int] = (),
         output_rows: Sequence[int] = (),
     ) -> None:
-        """An op of the recorded step may start: so do its parts in the plan, and unions of which it is the last.
+        """An op of the recorded step may start, with its parts in the plan, and unions of which it is the last.
 
-        Without tensors, those that were bound. all_reduce, broadcast, send and recv have `input` only, a canonical
-        all_reduce this rank's part of it as `output`; reduce_scatter and all_gather an `output` of 1/n and n times its
-        size; all_to_all equal parts, or rows of the first dimension.
+        Without tensors, the bound ones are used. all_reduce, broadcast, send and recv have only `input`, a canonical
+        all_reduce also this rank's part of it as `output`; reduce_scatter and all_gather an `output` of 1/n and n times
+        its size; all_to_all equal parts, or rows of the first dimension.
         """
         for part in self._parts(key):
             missing = self._missing[part]
@@ -205,7 +205,7 @@ class PlanRunner:
                 self._failed(error)
 
     def wait(self, key: OpKey) -> None:
-        """Returns when every run of an op (or of its parts) that was made ready has ended, actions included."""
+        """Returns when every run of an op (or of its parts) that was made ready has ended, including actions."""
         for part in self._parts(key):
             place, done = self._last[part], False
             while not done:
@@ -216,7 +216,7 @@ class PlanRunner:
                 self._act(ended)
 
     def poll(self) -> None:
-        """Runs the actions of what has ended."""
+        """Runs the actions of ops that have ended."""
         try:
             ended = self._lanes.ended()
         except RuntimeError as error:
@@ -224,7 +224,7 @@ class PlanRunner:
         self._act(ended)
 
     def records(self) -> list[Record]:
-        """What has ended since the last call; of two halves, from the first's beginning to the second's end."""
+        """The ops that have ended since the last call; of two halves, from the first's start to the second's end."""
         found: list[Record] = []
         for place, step, *times in self._lanes.take_records():
             key = self._keys[place]
@@ -237,7 +237,7 @@ class PlanRunner:
         return found
 
     def close(self) -> None:
-        """Ends the lanes' threads; what is under way is aborted."""
+        """Ends the lanes' threads; ops in flight are aborted."""
         self._lanes.close()
 
     def __enter__(self) -> PlanRunner:
@@ -262,7 +262,7 @@ class PlanRunner:
             self._afterwards()
 
     def _failed(self, error: RuntimeError) -> NoReturn:
-        """Raises what a group has raised, as an OverlapError that names step and op where it is of one."""
+        """Raises a group's error as an OverlapError that names step and op, if it belongs to one."""
         place, step = self._lanes.failed()
         if place < 0:
             raise error
@@ -272,7 +272,7 @@ class PlanRunner:
 
 
 def _numbering(group: dist.ProcessGroup) -> str:
-    """What tells the ranks of a group, which its errors name by their numbers in it, from those of the world."""
+    """Names the ranks of a group in the world's numbers, since its errors use its own numbers."""
     members = dist.get_process_group_ranks(group)
     if members == list(range(len(members))):
         return ""

@@ -1,15 +1,15 @@
-"""Which experts tokens ask for, and which of these experts come to them: FasterMoE's performance model.
+"""Which experts tokens request, and which of these experts move to the tokens: FasterMoE's performance model.
 
-    demand          rows by (rank, expert); as it is expected, by Zipf's law
-    guests          the experts most asked for, as many as make a step shortest: everybody's rows for a guest stay where
-                    they are, and its weights travel instead, from its home to the ranks that ask for it
+    demand          rows by (rank, expert); by default as expected from Zipf's law
+    guests          the most requested experts, as many as make a step shortest: rows for a guest stay where they are,
+                    and its weights travel instead, from its home to the ranks that request it
 
     seconds = row x (most rows that a rank computes)
-            + byte x 2 (most bytes that a rank moves, either way, with rows and guests + the same with answers)
+            + byte x 2 (most bytes that a rank moves, in either direction, with rows and guests + the same with answers)
 
-Twice, as gradients go the same ways back; `row` has forward and backward. After He et al., FasterMoE (PPoPP 2022),
-section 4.1, whose guests ("shadows") are broadcast and whose gradients are reduced; here gradients go home one by one,
-so that they are added up in the order of the undivided step, and a home's wire is in the way sooner.
+Twice, because gradients go the same ways back; `row` includes forward and backward. After He et al., FasterMoE (PPoPP
+2022), section 4.1, whose guests ("shadows") are broadcast and whose gradients are reduced; here gradients go home one
+by one, to be added in the order of the undivided step, so a home's wire becomes the bottleneck sooner.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def zipf(experts: int, skew: float, first: int = 0) -> Doubles:
 def placed(asked: Sequence[float] | Doubles | Integers, ranks: int, before: Integers) -> Integers:
     """The place of each expert, such that ranks have about as many rows: the most wanted first, each to the rank with
     the fewest rows that has room (Graham's longest first). As before, where that leaves the busiest no less to do.
-
+    found = np.where(home == before // local, before, -1)  # experts that stay on a rank keep their place
     asked     rows by expert
     before    the places that they have; place p is with rank p // (experts / ranks)
     """

@@ -1,20 +1,20 @@
-"""The Graph of a step, from the layers of a model and how they lie on the machine.
+"""Generates the Graph of a step from the layers of a model and their layout.
 
     gather? -> fwd -> transfer -> fwd -> send|recv -> .. -> bwd -> transfer -> bwd -> reduce -> norm? -> opt -> gather?
        ^                                                                                                        |
        +------------------------------------------- lagged: next step ------------------------------------------+
 
-The order of the Ops is that of the pipeline's schedule; where it is free, nothing but these edges holds an Op back.
-Rules that whoever runs it must know:
+The Ops are in the order of the pipeline's schedule; where that leaves freedom, only these edges constrain an Op. Rules
+for code that runs the graph:
 
 - A `recv` and the `send` of the same layer, microbatch and direction are one message; nothing else links them.
-- `gather.{layer}.{microbatch}.f|b` (weights sharded) is made once for microbatches that a chunk takes in a row, and
-  named after the first of them; the weights may go when the last compute Op that waits for it has ended. Experts that
-  come to the tokens (a layer's shadow) come once a step, and stay to its last backward; with zero=3 they come and go
-  as all weights do.
-- What came to a microbatch's segments may be dropped behind them (`CommSpec.uses`); `NAME_again.{layer}.{microbatch}.b`
-  moves it once more, as many uses ahead as weights are gathered.
-- `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
+- `gather.{layer}.{microbatch}.f|b` (weights sharded) happens once for consecutive microbatches of a chunk, and is named
+  after the first of them; the weights may be freed when the last compute Op that depends on it has ended. Experts that
+  move to the tokens (a layer's shadow) arrive once a step, and stay until its last backward; with zero=3 they come and
+  go like all weights.
+- Received inputs of a microbatch's segments may be dropped behind them (`CommSpec.uses`);
+  `NAME_again.{layer}.{microbatch}.b` moves them once more, as many uses ahead as weights are gathered.
+- `opt` waits for the `norm` of every device (clip exact); the norm itself exchanges the results of other devices.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def generate(
     chunks: tuple[range, ...] = (),
     apart: bool = False,
 ) -> Graph:
-    """The step of these layers. Raises UserError where they do not fit the layout.
+    """The step of these layers. Raises UserError if they do not fit the layout.
 
-    order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
+    order    of the pipeline's tasks; default: as in `layout.schedule`, searched with the layers' operations
     chunks   the layers of each; default: `split`, by the layout's speeds
-    apart    forwards and backwards gather weights ahead each on their own, as they will be shuffled into one another
+    apart    forwards and backwards gather weights ahead separately, as they will be interleaved
     """
     _check(layers, layout)
     if order is None:
@@ -59,7 +59,7 @@ def generate(
 
 
 def times_of(layers: Sequence[LayerSpec], rate: float = 1.0, message: float = 0.0) -> Times:
-    """What the model's forward and backward take, at so many operations per second."""
+    """The times of the model's forward and backward, at `rate` operations per second."""
     forward = sum(sum(layer.segments) for layer in layers) / rate or 1.0
     inputs, weights = (
         sum(sum(layer.segments) * layer.backward[part] for layer in layers) / rate or 1.0 for part in (0, 1)
@@ -78,10 +78,10 @@ def _split_over(layers: Sequence[LayerSpec], layout: Layout, places: Sequence[in
 
 
 def split(layers: Sequence[LayerSpec], chunks: int, speeds: Sequence[float] = ()) -> tuple[range, ...]:
-    """The layers of each chunk: neighbours, such that the longest chunk takes as little as can be, and the chunks then
-    as equal times as can be (least sum of squares). Dynamic programs over where a chunk begins and ends.
+    """The layers of each chunk: neighbours, such that the longest chunk is as short as possible, and then the chunks'
+    times are as equal as possible (least sum of squares). Dynamic programs over where a chunk begins and ends.
 
-    speeds    in operations, of the device of each chunk, relative to each other; empty: all alike
+    speeds    relative, in operations, of the device of each chunk; empty: all equal
     """
     starts = [i for i, layer in enumerate(layers) if not layer.joined]
     if len(starts) < chunks:
@@ -99,8 +99,8 @@ def split(layers: Sequence[LayerSpec], chunks: int, speeds: Sequence[float] = ()
 
 
 def _cuts(prices: Sequence[NDArray[np.float64]], join: np.ufunc) -> tuple[list[int], float]:
-    """Where chunks begin, such that their prices joined are least, and that; the earliest of equal ones. `prices`: of
-    each chunk, by where it begins and ends."""
+    """Where chunks begin such that their joined prices are least, and that price; the earliest among equals. `prices`
+    of each chunk by where it begins and ends."""
     best, via = prices[0][0], list[NDArray[np.int64]]()
     for price in prices[1:]:
         through = join(best[:, None], price)
@@ -144,10 +144,10 @@ class _Step:
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
         self.uses: dict[str, list[OpKey]] = {}  # there: the first task's last Op that needs each gathered weight
-        self.returns: list[OpKey] = []  # there: the last Op that needs each of what moves again
-        self.begun: set[int] = set()  # of the current device: layers that have gradients
+        self.returns: list[OpKey] = []  # there: the last Op that needs each repeated transfer
+        self.begun: set[int] = set()  # layers of the current device that have gradients
         self.seen: dict[int, OpKey] = {}  # by layer, its first Op of the step
-        self.verified = False  # the device has looked at the last step's norm
+        self.verified = False  # the device has checked the last step's norm
         self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
         self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
         self.loans: Mapping[Task, Sequence[OpKey]] = {}  # by task of the current device: messages that it waits for
@@ -166,7 +166,7 @@ class _Step:
             yield from self._update(device)
 
     def _left_by(self, task: Task) -> Left:
-        """What a chunk's forward leaves, which may be lent when it has ended and its output has been sent on."""
+        """The activations of a chunk's forward, which may be lent once it has ended and its output has been sent on."""
         chunk, m = self.chunks[task.chunk], task.microbatch
         size = sum(self.layers[i].inputs if self.layout.recompute else self._left(i) for i in chunk)
         away = chunk[-1] + 1 < self.count and self._device(chunk[-1] + 1, m) != self.here
@@ -179,7 +179,7 @@ class _Step:
         return self._last(task.kind, members[-1] if task.kind == "F" else members[0], task.microbatch)
 
     def _row(self, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
-        """A chunk's tasks of one kind in a row share gathered weights."""
+        """Consecutive tasks of one kind of a chunk share gathered weights."""
         members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
         passing: dict[int, OpKey] = {}
         for microbatch in microbatches:
@@ -218,7 +218,7 @@ class _Step:
         return self._key(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
 
     def _needed(self, i: int, segment: int, weights: list[OpKey]) -> list[OpKey]:
-        """Of gathered weights, those that a segment needs: where all are experts', only what computes does."""
+        """The gathered weights that a segment needs: if all are experts', only computation needs them."""
         layer = self.layers[i]
         return list(weights) if layer.weights or layer.segments[segment] else []
 
@@ -232,7 +232,7 @@ class _Step:
         return self.loans.get(Task(kind, chunk, m), ()) if first else ()
 
     def _near(self, i: int) -> bool:
-        """Whether the layer's backward gathers weights out of what its first forward of the step has left."""
+        """Whether the layer's backward gathers weights from what its first forward of the step has kept."""
         return self.layout.secondary > 1 and self._group(i)[0] == "dp"
 
     def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
@@ -245,7 +245,7 @@ class _Step:
         for s, amount in enumerate(layer.segments):
             final = s == len(layer.segments) - 1
             key = self._key(Kind.FORWARD, i, m, s)
-            if m % self.order.slices:  # keys and values of the piece before
+            if m % self.order.slices:  # keys and values of the previous piece
                 before.append(self._key(Kind.FORWARD, i, m - 1, s))
             kept = self._left(i) if not self.layout.recompute else layer.inputs
             yield Op(
@@ -292,7 +292,7 @@ class _Step:
             needed = [*self._needed(i, s, weights), *(returned[t] for t in returned if t < s), *awaited]
             awaited = ()
             deps = [before, *needed]
-            if (m + 1) % self.order.slices:  # their gradients from the piece behind
+            if (m + 1) % self.order.slices:  # their gradients from the next piece
                 deps.append(self._key(word, i, m + 1, s))
             if self.layout.recompute:
                 again = self._key(Kind.RECOMPUTE, i, m, s)
@@ -336,8 +336,8 @@ class _Step:
         lagged: tuple[OpKey, ...],
         shed: float,
     ) -> Op:
-        """An Op of the backward; the one that ends a microbatch's gives its activations back. Gradients have memory of
-        their own that stays, unless they are sharded."""
+        """An Op of the backward; the last one of a microbatch frees its activations. Gradients have permanent memory,
+        unless they are sharded."""
         layer = self.layers[i]
         made = kind is not Kind.BACKWARD_INPUT
         fresh = (i, self.count + i) if made and i not in self.begun else ()
@@ -354,13 +354,13 @@ class _Step:
         return Op(key, kind, self.here, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
 
     def _left(self, i: int) -> int:
-        """What the forward of one microbatch leaves: what came from another device, too."""
+        """The bytes that the forward of one microbatch keeps, including input from another device."""
         came = i > 0 and self.order.places[self.chunk_of[i - 1]] != self.order.places[self.chunk_of[i]]
         return self.layers[i].activations + (self.layers[i - 1].output if came else 0)
 
     def _update(self, device: int) -> Iterator[Op]:
-        """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are. Where
-        a layer is on two devices, both sum its gradients, once both have them."""
+        """Sums gradients, computes their norm, updates and gathers weights. Last layers first, as their gradients are.
+        If a layer is on two devices, both sum its gradients, once both have them."""
         layout = self.layout
         places = {i: self._places(i) for i in range(self.count)}
         own = [i for i in range(self.count) if device in places[i]]
@@ -420,7 +420,7 @@ class _Step:
                 yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
 
     def _rebuilt(self, i: int, lane: str, count: int, made: Sequence[OpKey]) -> Generator[Op, None, OpKey]:
-        """Factors of gradients gathered, and their products summed, of all microbatches of the lane's ranks."""
+        """Gathers factors of gradients, and sums their products over all microbatches of the lane's ranks."""
         layer, microbatches = self.layers[i], count * self.layout.units
         size = layer.factors * microbatches
         gather, key = self._once("factors", i), self._once(Kind.REBUILD, i)
@@ -449,7 +449,7 @@ class _Step:
         )
 
     def _transfer(self, i: int, m: int, s: int, way: str, after: OpKey) -> Generator[Op, None, OpKey | None]:
-        """What moves behind segment s; its key is the generator's value, None where nothing does."""
+        """The transfer behind segment s; its key is the generator's value, None if there is none."""
         transfer = self.layers[i].transfers[s]
         kind = transfer.forward if way == FORWARD else transfer.backward
         if kind is None or self.groups.get(transfer.lane, 1) == 1:
@@ -460,7 +460,7 @@ class _Step:
         return key
 
     def _dropped(self, i: int, s: int, again: bool = False) -> list[int]:
-        """Transfers whose output no segment of the forward after s needs; `again`: of these, those that come back."""
+        """Transfers whose output no segment of the forward after s needs; `again`: only those that are repeated."""
         return [
             t
             for t, transfer in enumerate(self.layers[i].transfers)
@@ -469,7 +469,7 @@ class _Step:
         ]
 
     def _again(self, i: int, m: int, t: int, last: OpKey) -> Generator[Op, None, OpKey]:
-        """What transfer t brought and was dropped, once more; `last` is the last Op that needs it."""
+        """Repeats the dropped transfer t; `last` is the last Op that needs it."""
         transfer, ahead = self.layers[i].transfers[t], self.returns[: -self.layout.prefetch][-1:]
         assert transfer.forward is not None
         key, dropped = OpKey(transfer.anew, i, m, direction=BACKWARD), self._key(Kind.FORWARD, i, m, t + transfer.uses)
@@ -479,7 +479,7 @@ class _Step:
         return key
 
     def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, OpKey | None]:
-        """The receiving end of what layer `here` hands to layer `there`; its value is its key, None on one device."""
+        """The receiving end of the message from layer `here` to layer `there`; its value is its key, None if local."""
         source, sink = self._device(here, m), self._device(there, m)
         if source == sink:
             return None
@@ -493,16 +493,16 @@ class _Step:
         return Op(key, kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
 
     def _places(self, i: int) -> tuple[int, ...]:
-        """The devices that have the layer: the one of the first microbatches, and where there is another, it."""
+        """The devices that have the layer: that of the first microbatches and, if there is another, that one too."""
         place = self.order.place(self.chunk_of[i % self.count], 0)
         return (place, len(self.order.orders) - 1 - place) if self.order.twins else (place,)
 
     def _device(self, i: int, m: int) -> int:
-        """Where the layer meets the microbatch."""
+        """The device on which the layer processes the microbatch."""
         return self.order.place(self.chunk_of[i % self.count], m)
 
     def _once(self, kind: str, i: int) -> OpKey:
-        """What happens to the layer once a step on the current device; on its second device it has a mark."""
+        """The key of an Op per step on the current device; on the layer's second device it has a mark."""
         return OpKey(kind, i, direction="" if self.here == self._places(i)[0] else TWIN)
 
     def _updated(self, i: int) -> tuple[OpKey, ...]:
@@ -511,20 +511,20 @@ class _Step:
         return (self._once(made, i),) if self.layers[i].weights else ()
 
     def _twins(self, i: int) -> Iterator[OpKey]:
-        """The last Ops on the layer's other device that make its gradients: sums meet there."""
+        """The last Ops on the layer's other device that make its gradients, which are summed with these."""
         for other in (place for place in self._places(i) if place != self.here):
             last = max(m for m in range(self.layout.units) if self._device(i, m) == other)
             yield self._key(Kind.BACKWARD, i, last, 0)
 
     def _group(self, i: int) -> tuple[str, int]:
-        """Which lane sums the layer's gradients, among how many ranks."""
+        """The lane that sums the layer's gradients, and the number of its ranks."""
         lane = "ep" if i >= self.count else "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
         if lane == "dp" and self.layout.replicas > 1 and self.layers[i].sums in ("whole", "split"):
             lane = "data"
         return lane, self.groups.get(lane, 1)
 
     def _level(self, i: int) -> int:
-        """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens, or by choice."""
+        """What is sharded of the layer: as `Layout.zero`, except for experts that move to the tokens, or by choice."""
         sums = self.layers[i].sums
         return 3 if i >= self.count else 0 if sums in ("whole", "factors") else max(self.layout.zero, int(bool(sums)))
 

@@ -1,4 +1,4 @@
-"""The graph of one training step. Edges with lag 1 (`Op.lagged`) lead into the next step, so it is a cycle cut open."""
+"""The graph of one training step. Edges with lag 1 (`Op.lagged`) lead into the next step, so it is a cut-open cycle."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Node = TypeVar("Node", bound=Hashable)
 
 @dataclass(frozen=True)
 class CommSpec:
-    """What moves between two segments of a layer, once per microbatch.
+    """Communication between two segments of a layer, once per microbatch.
 
     name       kind of its Ops' keys: `tp`, `dispatch`, `combine`, ..
-    lane       the group that moves it
-    forward    what moves in the forward pass, and
-    backward   its adjoint, what moves the gradients back; None: nothing
+    lane       the group that communicates
+    forward    the kind of communication in the forward pass, and
+    backward   its adjoint, for the gradients; None: nothing
     bytes      of the larger buffer, of one microbatch
     parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
                the last; groups of `experts`, and then pieces of their rows, between two such transfers; ``: nothing
     most       a number that the number of equal parts must divide
-    uses       so many segments take what came, and then it is dropped; 0: it stays until their backward
-    again      what was dropped moves once more, for that backward
+    uses       the number of segments that use the output, which is then dropped; 0: it stays until their backward
+    again      dropped output is transferred once more for that backward
     """
 
     name: str
@@ -44,42 +44,42 @@ class CommSpec:
 
     @property
     def anew(self) -> str:
-        """Kind of the keys of its Ops that move what was dropped."""
+        """Kind of the keys of its Ops that repeat dropped transfers."""
         return f"{self.name}_again"
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """A layer of the model: one or two residual branches (attention, MLP, experts), embedding, or head. What one
-    gradient reduction, one gather of weights and one optimizer call are about.
+    """A layer of the model: one or two residual branches (attention, MLP, experts), embedding, or head. The unit of a
+    gradient reduction, a gather of weights and an optimizer call.
 
         segment 0 --transfer 0--> segment 1 --transfer 1--> segment 2
 
     weights      bytes of its weights on one rank (and of their gradients)
     segments     floating-point operations of each segment's forward, for one microbatch; one more than transfers
     transfers    between the segments
-    activations  bytes of what one microbatch's forward leaves for its backward, with what it hands to the next layer,
-                 without what it took from the one before
+    activations  bytes that one microbatch's forward keeps for its backward, including its output to the next layer but
+                 not its input from the previous one
     output       bytes that one microbatch hands to the next layer
-    expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
-    hot          so many experts of all its ranks, the first, come to the tokens (hot_numbers); and
+    expert       its weights are distributed over the group `ep`: copies are summed over `edp`, not over `dp`
+    hot          the number of experts, the first of all its ranks, that move to the tokens (hot_numbers); and
     shadow       their weights, as a layer without segments: sharded over `ep`, with copies over `edp`, and gathered
                  there before this layer uses them. Its number is `Graph.shadow`. None: all tokens go to their experts
-    moved        the same layer with more and more of its experts hot, at last all: what a policy may put in its place
-    demand       of experts that are spread: what is asked of them; None: of no such layer
-    visits       experts in demand are guests of the ranks that ask for them, chosen for each microbatch by its counts;
+    moved        the same layer with more and more of its experts hot, finally all: alternatives for a policy
+    demand       the requests for its experts, if these are distributed; else None
+    visits       experts in demand are guests of the ranks that request them, chosen for each microbatch by its counts;
                  None: they stay
-    sums         how its gradients are summed, where a policy has chosen: `whole`, `split` around its update, by
-                 `level`, or out of all ranks' `factors`; "": as the layout says
-    factors      bytes of what one microbatch's gradients of weights are products of, and of those that are no products;
-                 0: they have no factors
-    joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
+    sums         how its gradients are summed, if a policy has chosen: `whole`, `split` around its update, by `level`,
+                 or from all ranks' `factors`; "": as in the layout
+    factors      bytes of the factors of one microbatch's weight gradients, and of those gradients that are not
+                 products; 0: no factors
+    joined       it takes more than one tensor from the previous layer, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
-                 the second is 0 where nobody can make the two apart
+                 the second is 0 if they cannot be separated
     shares       bytes of `activations` by segment; empty: in proportion to their operations
-    products     bytes of `activations` that are there still after the backward for inputs, for that of weights
-    inputs       bytes that a forward leaves that will be computed again
+    products     bytes of `activations` still needed after the backward for inputs, by that for weights
+    inputs       bytes kept by a forward that will be recomputed
     """
 
     name: str
@@ -105,11 +105,11 @@ class LayerSpec:
 
     @property
     def halves(self) -> tuple[float, float]:
-        """As `backward`, of what the backward itself does: with factors, products are made when all have come."""
+        """As `backward`, for the backward itself: with factors, products are made when all have arrived."""
         return self.backward[0], 0.0 if self.sums == "factors" else self.backward[1]
 
     def left(self, segment: int) -> float:
-        """Bytes that a segment's forward leaves for its backward."""
+        """Bytes that a segment's forward keeps for its backward."""
         if self.shares:
             return self.shares[segment]
         whole = sum(self.segments)
@@ -117,8 +117,8 @@ class LayerSpec:
 
 
 def hot_numbers(experts: int, ranks: int) -> list[int]:
-    """How many experts of a block may come to the tokens: of each rank of `ep` one, two, four, .., or all; so every
-    rank keeps as many of the others."""
+    """The possible numbers of a block's experts that move to the tokens: one, two, four, .. of each rank of `ep`, or
+    all; so every rank keeps equally many of the others."""
     local = experts // ranks
     return [ranks << power for power in range((local - 1).bit_length())] + [experts]
 

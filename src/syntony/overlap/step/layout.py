@@ -1,17 +1,17 @@
-"""How a model lies on the machine: the sizes of its kinds of parallelism, and what a step does.
+"""The layout of a model on the machine: the sizes of its kinds of parallelism, and the composition of a step.
 
-    ranks = pp x (dp x cp x tp)        a pipeline stage's ranks do the same, so a stage is one device of a Graph
+    ranks = pp x (dp x cp x tp)        all ranks of a pipeline stage do the same, so a stage is one device of a Graph
 
-Where tp is a grid, `row` and `column` are its ranks side by side, and below each other; `tp` is all of them.
-Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together. Of double rings,
-`cp` is the inner one, and `outer` the ranks at the same place of these.
+If tp is a grid, `row` and `column` are its ranks in a row and in a column; `tp` is all of them. If attention is usp,
+the group `heads` trades heads and `cp` is a ring, heads x cp ranks together. With double rings, `cp` is the inner one,
+and `outer` the ranks at the same position in these.
 
-With secondary shards, `near` are neighbours in `dp` who gather weights for the backward among themselves.
+With secondary shards, `near` are neighbours in `dp` that gather weights for the backward among themselves.
 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
-and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
-pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
-spread over `ep` of those ranks; their copies meet in `edp`. With `relay`, `ep_near` are the ranks of a box, and
+and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. If
+pipelines run in both directions (Chimera), a layer is on two devices, both in its group `dp`. Experts are distributed
+over `ep` of those ranks; their copies are summed in `edp`.
 `ep_far` those at one place of their boxes.
 """
 
@@ -37,7 +37,7 @@ _COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders",
 class Clip(StrEnum):
     """What clipping of gradients by their norm costs.
 
-    EXACT       no weight changes before the norm of all gradients is known
+    OPTIMISTIC  weights change at once; if the norm turns out too large, the step is undone and repeated
     OPTIMISTIC  weights change at once; where the norm turns out too large, the step is taken back and done again
     OFF         gradients are not clipped
     """

@@ -1,10 +1,10 @@
-"""What a microbatch's forward has left on a device, lent to the device at the other end of the pipeline (BPipe).
+"""Activations of a microbatch, lent to the device at the other end of the pipeline (BPipe).
 
-    lender      F0  F1  F2      F3  B0  F4 ..            F3 waits until 1 has gone: it needs the room
-                     `-send.1.l      `recv.1.r           comes back while the task before its backward is computed
-    borrower         recv.1.l        send.1.r            a place, which is free again when what was in it has left
+    lender      F0  F1  F2      F3  B0  F4 ..            F3 waits until 1 has left, because it needs the room
+                     `-send.1.l      `recv.1.r           returns during the task before its backward
+    borrower         recv.1.l        send.1.r            a place, which is free again when its contents have left
 
-Activations of all layers of a chunk are one message, in the direction `l`, and `r` on their way back.
+Activations of all layers of a chunk are one message, with direction `l`, and `r` on their way back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Task
 
 
 class Left(NamedTuple):
-    """What a task has left: the first of its layers, bytes, and Ops that must have ended before it may leave."""
+    """The activations of a task: the first of its layers, bytes, and Ops that must have ended before they may leave."""
 
     layer: int
     bytes: float
@@ -33,12 +33,12 @@ def lent(
 
     pair       the device, and the one that it lends to
     end        the last Op that computes a task
-    left_by    of a forward
+    left_by    the activations of a forward
     """
     ops, waits = list[Op](), dict[Task, list[OpKey]]()
     going, gone = list[OpKey](), list[OpKey]()  # sent since the last task, and before it
-    free, kept = list[OpKey](), dict[Task, OpKey]()  # returns that leave a place, and what is in one
-    fresh = list[int]()  # rows of what comes into a place that nothing of this step was in
+    free, kept = list[OpKey](), dict[Task, OpKey]()  # returns that free a place, and the contents of places
+    fresh = list[int]()  # rows that arrive in a place not used before in this step
     last: Task | None = None
     for task in order:
         made = task._replace(kind="F")

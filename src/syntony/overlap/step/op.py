@@ -1,4 +1,4 @@
-"""One task of a training step: something a device computes, or something its groups move."""
+"""One task of a training step: computation of a device, or communication of its groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Kind(StrEnum):
     BACKWARD_INPUT = "bwd_x"
     BACKWARD_WEIGHT = "bwd_w"
     RECOMPUTE = "recompute"
-    REBUILD = "rebuild"  # sums of gradients, out of all ranks' factors of them
+    REBUILD = "rebuild"  # sums of gradients, from all ranks' factors of them
     NORM = "norm"  # of all gradients, for clipping
     OPTIMIZE = "opt"
     ALL_REDUCE = "all_reduce"
@@ -25,13 +25,13 @@ class Kind(StrEnum):
     ALL_GATHER = "all_gather"
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
-    SHIFT = "shift"  # to the next rank of the group; gradients to the one before
+    SHIFT = "shift"  # to the next rank of the group; gradients to the previous one
     SEND = "send"
     RECV = "recv"
 
     @property
     def moves(self) -> bool:
-        """Communication: it takes a link, not the processor."""
+        """Whether it is communication, which occupies a link instead of the processor."""
         return self in _MOVING
 
 
@@ -48,7 +48,7 @@ _MOVING = frozenset(
     }
 )
 
-COMPUTE = "compute"  # the queue of what a device computes; all others are named after the group that moves
+COMPUTE = "compute"  # the queue of a device's computation; all others are named after the communicating group
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,19 @@ class Piece:
 
 
 class Op(NamedTuple):
-    """One task. A tuple, as passes make new ones of it by the hundred thousand.
+    """One task. A tuple, as passes create hundreds of thousands of them.
 
     key         its identity, unique in its Graph
-    device      whose queues it takes: the pipeline stage, as all ranks of a stage do the same
-    lane        `compute`, or the group that moves it: `dp`, `edp`, `tp`, `pp`, `ep`, `cp`
+    device      the device of its queues: the pipeline stage, as all ranks of a stage do the same
+    lane        `compute`, or the group that communicates: `dp`, `edp`, `tp`, `pp`, `ep`, `cp`
     amount      floating-point operations, or bytes (of the larger buffer, as nccl-tests count them)
     deps        keys of Ops that must have ended in the same step
-    lagged      keys of Ops that must have ended in the step before (weights that the last step has made)
-    layer, microbatch, segment, peer    where it has one, else -1; `peer`: the other device of a message
+    lagged      keys of Ops that must have ended in the previous step (weights that the last step has made)
+    layer, microbatch, segment, peer    if it has one, else -1; `peer`: the other device of a message
     pieces      of weights or gradients that move, adjacent in memory
-    of          the Ops of the recorded step that it is a part or a union of; empty: itself
+    of          the Ops of the recorded step of which it is a part or a union; empty: itself
     holds       bytes of memory taken when it begins
-    frees       bytes given back when it ends
+    frees       bytes freed when it ends
     """
 
     key: OpKey
@@ -98,5 +98,5 @@ class Op(NamedTuple):
 
     @property
     def sources(self) -> tuple[OpKey, ...]:
-        """What the trainer calls it: the Ops of the recorded step that it stands for."""
+        """The Ops of the recorded step that it represents, as the trainer knows them."""
         return self.of or (self.key,)

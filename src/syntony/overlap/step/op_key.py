@@ -1,12 +1,12 @@
-"""The identity of an Op: a value in the program, text in plan files and in messages.
+"""The identity of an Op: a value in the program, text in plan files and messages.
 
     fwd.3.0.1/0       kind fwd, layer 3, microbatch 0, segment 1, part 0
     dispatch.3.0.f    kind dispatch, layer 3, microbatch 0, direction f
     reduce.3          kind reduce, layer 3
     reduce.9+8+7/2    a union of reduce.9, reduce.8 and part 2 of reduce.7
 
-`OpKey.parse` and `str` are inverse to each other for every text; what does not follow this form (names in others'
-traces) is a kind as a whole.
+`OpKey.parse` and `str` are inverse to each other for every text; text that does not follow this form (names in other
+tools' traces) is a kind as a whole.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple
 
-FORWARD, BACKWARD = "f", "b"  # directions; and of what a device lends to another for a while:
+FORWARD, BACKWARD = "f", "b"  # directions; and for a device's loans to another:
 LENT, RETURNED = "l", "r"
-TWIN = "t"  # in their place: what the second of a layer's two devices does once a step (Layout.copies)
+TWIN = "t"  # instead of these: an Op per step on the second of a layer's two devices (Layout.copies)
 _PLAIN = re.compile(
     r"([^./+]+)\.(N)(?:\.(N)(?:\.(N))?)?(?:\.([a-z]))?(?:/(N))?".replace("N", r"0|[1-9][0-9]{0,8}")
 )  # of nearly all
 
 
 class OpKey(NamedTuple):
-    """What an Op is, and of what. A tuple, so that hashing it is cheap.
+    """What an Op is, and what it belongs to. A tuple, so that hashing it is cheap.
 
     kind         what it does: a Kind, the name of a CommSpec, or `reduce`, `replicas`, `share`, `renew`, `gather`
     layer        or the shadow of one (`Graph.shadow`); of a `norm`, its device
     microbatch   -1: it runs once per step
-    segment      -1: its layer has one only, or it moves
-    direction    f or b, of what moves within a pass; l or r, of what is lent; or TWIN
+    segment      -1: its layer has only one, or it communicates
+    direction    f or b, for communication within a pass; l or r, for loans; or TWIN
     part         which part of it, of which part, .. ; empty: it was not cut
-    others       what else a union contains, all of the same kind. A part of a union is written as that of its last one
+    others       the other members of a union, all of the same kind. A part of a union is written as that of its last
+                 one
     """
 
     kind: str
@@ -46,7 +47,7 @@ class OpKey(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> OpKey:
-        """The key that is written so."""
+        """Parses a key."""
         plain = _PLAIN.fullmatch(text)
         if plain:
             kind, layer, microbatch, segment, direction, part = plain.groups()
@@ -67,33 +68,33 @@ class OpKey(NamedTuple):
 
     @staticmethod
     def union(keys: Iterable[OpKey]) -> OpKey:
-        """The key of what does the work of all of these, which are of one kind."""
+        """The key of an Op that does the work of all of these, which have one kind."""
         first, *others = (one for key in keys for one in key.members)
         return first._replace(others=tuple(others))
 
     @property
     def members(self) -> tuple[OpKey, ...]:
-        """What a union contains; of all others, itself."""
+        """The members of a union; for all others, itself."""
         return (self._replace(others=()), *self.others) if self.others else (self,)
 
     @property
     def whole(self) -> OpKey:
-        """What it is a part of, before anything was cut; itself."""
+        """The Op of which it is a part, before any cut; or itself."""
         return self._replace(part=()) if self.part else self
 
     @property
     def twin(self) -> OpKey:
-        """What the other of a layer's two devices does for the same end."""
+        """The corresponding Op on the other of a layer's two devices."""
         members = [one._replace(direction="" if one.direction else TWIN) for one in self.members]
         return members[0]._replace(others=tuple(members[1:]))
 
     @property
     def sender(self) -> OpKey:
-        """Of a message's end: the end that sends."""
+        """For the end of a message: the sending end."""
         return self._replace(kind="send")
 
     def cut(self, number: int) -> OpKey:
-        """Its part of this number."""
+        """Its part with this number."""
         if self.others:
             return self._replace(others=(*self.others[:-1], self.others[-1].cut(number)))
         return self._replace(part=(*self.part, number))

@@ -1,7 +1,7 @@
-"""A Plan: what every device's lanes do, in which order, with how many bytes in flight. Simulated and run as it stands.
+"""A Plan: the order of Ops on every device's lanes, and the bytes in flight. It is simulated and run as it is.
 
-It is text (JSON, an Op a line), so that people can read it and ranks can agree on it: `Plan.hash` is compared before
-step 0, and a rank with another plan is named.
+It is text (JSON, an Op per line), which people can read and ranks can compare: `Plan.hash` is compared before step 0,
+and a rank with another plan is named.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FORMAT, VERSION = "syntony-plan", 1
 
 @dataclass(frozen=True)
 class Plan:
-    """One step, decided.
+    """One step with all decisions made.
 
     policy      its name, with the knobs it was made with
     graph       the step after the policy's passes
     orders      per device and queue the keys of its Ops, first to last; every Op is in exactly one
-    windows     bytes that may be in flight on a lane; a lane that is not here has no limit
-    priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
+    windows     bytes that may be in flight on a lane; lanes that are missing here have no limit
+    priorities  of lanes that share a link: lower goes first; lanes that are missing here have 0
     clip        how gradients are clipped
     simulated   why it can only be simulated, with a triggered graph; "": it runs
     """
@@ -56,7 +56,7 @@ class Plan:
 
     @cached_property
     def parts(self) -> Mapping[OpKey, tuple[OpKey, ...]]:
-        """By Op of the recorded step: the planned Ops that stand for it, in the order of their lane."""
+        """By Op of the recorded step: the planned Ops that represent it, in the order of their lane."""
         found: dict[OpKey, list[OpKey]] = {}
         for order in self.orders.values():
             for key in order:
@@ -65,9 +65,9 @@ class Plan:
         return {source: tuple(keys) for source, keys in found.items()}
 
     def check(self) -> None:
-        """Raises UserError for a graph that is none, or orders that are not its Ops, each once, in its own lane.
+        """Raises UserError for an invalid graph, or unless the orders contain each of its Ops once, in its own lane.
 
-        Whether lanes wait for each other forever is what a simulation shows.
+        A simulation shows whether lanes wait for each other forever.
         """
         self.graph.check()
         seen: set[OpKey] = set()
@@ -131,17 +131,17 @@ class Plan:
         return html_of(self)
 
     def write(self, path: str | Path) -> None:
-        """Writes the text, beside the file first, so that there is never half a plan. Raises UserError."""
+        """Writes the text atomically. Raises UserError."""
         write_text(path, self.text)
 
     @staticmethod
     def read(path: str | Path) -> Plan:
-        """A plan that was written. Raises UserError naming line or field of what it does not understand."""
+        """Reads a plan file. Raises UserError naming the line or field that is invalid."""
         return Plan.from_text(read_text(path), str(path))
 
     @staticmethod
     def from_text(text: str, where: str = "plan") -> Plan:
-        """The plan that has this text, checked. `where` opens the sentence of a UserError."""
+        """The plan with this text, checked. UserErrors begin with `where`."""
         data = parse(text, where, "plan")
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise FileError(f'{where}: not a plan: "format" must be "{FORMAT}"')
@@ -200,7 +200,7 @@ def _rows(key: str, rows: Iterator[object]) -> str:
 
 @cache
 def _fields(kind: Any) -> Mapping[str, tuple[str, Any, object]]:
-    """By its name in a file: attribute, type and default of each field of a dataclass, or of Op."""
+    """By name in the file: attribute, type and default of each field of a dataclass, or of Op."""
     defaults = Op._field_defaults if kind is Op else {one.name: one.default for one in fields(kind)}
     return {
         "name" if type_ is OpKey else attribute: (attribute, type_, defaults.get(attribute))
@@ -209,21 +209,21 @@ def _fields(kind: Any) -> Mapping[str, tuple[str, Any, object]]:
 
 
 class _Names(dict[OpKey, str]):
-    """Keys as text, each made once."""
+    """Keys as text, each converted once."""
 
     def __missing__(self, key: OpKey) -> str:
         return self.setdefault(key, str(key))
 
 
 class _Keys(dict[str, OpKey]):
-    """Text as keys, each made once."""
+    """Text as keys, each converted once."""
 
     def __missing__(self, name: str) -> OpKey:
         return self.setdefault(name, OpKey.parse(name))
 
 
 def _shown(thing: Any, names: _Names) -> dict[str, object]:
-    """The fields that are not their defaults."""
+    """The fields that differ from their defaults."""
     shown: dict[str, object] = {}
     for name, (attribute, _, default) in _fields(thing.__class__).items():
         value = getattr(thing, attribute)
@@ -244,10 +244,10 @@ def _described(value: object, names: _Names) -> object:
 
 
 def _typed(kind: Any, value: object, where: str, name: str, keys: _Keys) -> Any:
-    """What stands in a field of this type."""
+    """The value of a field of this type."""
     if kind is OpKey and isinstance(value, str):
         return keys[value]
-    kind = str if get_origin(kind) is Literal else kind  # whoever takes it checks which
+    kind = str if get_origin(kind) is Literal else kind  # the user of the value checks it
     parts = _arguments(kind)
     if not parts:
         return _read(kind, value, f"{where}: {name}", keys) if kind in _OBJECTS else _value(name, kind, value, where)
@@ -265,7 +265,7 @@ def _typed(kind: Any, value: object, where: str, name: str, keys: _Keys) -> Any:
 
 
 def _read(kind: Any, row: object, where: str, keys: _Keys) -> Any:
-    """A dataclass out of its fields."""
+    """A dataclass from its fields."""
     if not isinstance(row, dict):
         raise FileError(f"{where} is {shown(row)}; it must be an object")
     known = _fields(kind)

@@ -1,10 +1,10 @@
-"""Ranks: which ones each group of a Layout has.
+"""Ranks: the members of each group of a Layout.
 
     rank = ((stage x dp + d) x cp + c) x tp + t           tp innermost, on the fastest wires; stages outermost
 
-`ep` takes neighbours among a stage's dp x cp rows, `edp` the copies of an expert; sharded weights (`dp`) lie on
-neighbours too, and `replicas` are their copies. Where each layer has a copy on the device at the other end of the
-pipeline (Layout.copies), both are in its `dp`, side by side.
+`ep` takes neighbours among a stage's dp x cp rows, `edp` the copies of an expert; sharded weights (`dp`) are also on
+neighbours, and `replicas` are their copies. If each layer has a copy on the device at the other end of the pipeline
+(Layout.copies), both are in its `dp`, side by side.
 """
 
 from __future__ import annotations

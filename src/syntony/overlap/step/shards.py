@@ -1,6 +1,6 @@
-"""Collectives of tensor parallelism taken apart into shifts, beside products of matrices taken apart into shards.
+"""Splits collectives of tensor parallelism into shifts, beside matrix products split into shards.
 
-    all_gather ─▶ product                     shard of rank r, r-1, r-2, ..: computed as it comes
+    all_gather ─▶ product                     shard of rank r, r-1, r-2, ..: computed as it arrives
 
     shift 1    ▐ 1 ▌                          product ─▶ reduce_scatter
     shift 2         ▐ 2 ▌                     computed, and sent to the rank that owns it
@@ -8,10 +8,10 @@
     product    ▐ 0 ▌▐ 1 ▌▐ 2 ▌▐ 3 ▌               shift 2           ▐ 2 ▌
                                                   product  ▐ 0 ▌▐ 1 ▌▐ 2 ▌▐ 3 ▌   .. shift 3
 
-A rank's own shard is there at once; in round j everybody sends to, and hears from, the rank that is j places away. In
-two directions, rounds are half as many and twice as large: j places up and j places down. Wang et al. (ASPLOS 2023)
-send to neighbours only, as tori want it, and add partial sums on the way; here shards go straight to whom they are for,
-as switches want it. So what is added is added at the end, in the order of the whole collective, with its bits.
+A rank's own shard is there at once; in round j every rank sends to, and receives from, the rank that is j places away.
+In two directions, there are half as many rounds, twice as large: j places up and j places down. Wang et al. (ASPLOS
+2023) send to neighbours only, which suits tori, and add partial sums on the way; here shards go directly to their
+destination, which suits switches. So sums are made at the end, in the order of the whole collective, with its bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANE = "tp"
 
 
 def offsets(ranks: int, ways: int) -> tuple[tuple[int, ...], ...]:
-    """By round, 0 first, the shards that a rank computes in it: those of the ranks so many places before it.
+    """By round, 0 first, the shards that a rank computes in it: those of the ranks this many places before it.
 
     ways    1: one shard a round; 2: in both directions
     """
@@ -35,13 +35,13 @@ def offsets(ranks: int, ways: int) -> tuple[tuple[int, ...], ...]:
 
 
 def is_whole(move: CommSpec) -> bool:
-    """Whether all of the sequence is gathered or scattered there, so that shifts can do it."""
+    """Whether it gathers or scatters the whole sequence, so that shifts can do it."""
     return move.lane == LANE and move.parts == "rows" and move.forward in _WHOLE and move.backward in _WHOLE
 
 
 def is_product(layer: LayerSpec, segment: int) -> bool:
-    """Whether a segment can be computed shard by shard, token by token: it takes what is gathered, or makes what is
-    scattered, or both; on its other side nothing moves."""
+    """Whether a segment can be computed shard by shard, token by token: its input is gathered, its output is scattered,
+    or both; on its other side nothing is communicated."""
     if not 0 < segment < len(layer.transfers):
         return False
     before, after = layer.transfers[segment - 1 : segment + 1]
@@ -55,7 +55,7 @@ def _is_still(move: CommSpec) -> bool:
 
 
 def loops(layer: LayerSpec) -> tuple[bool, ...]:
-    """By transfer of a layer, whether it is taken apart: there is a product to be computed shard by shard beside it."""
+    """By transfer of a layer, whether it is split: a product beside it can be computed shard by shard."""
     return tuple(
         is_whole(move) and is_product(layer, place + (move.forward is Kind.ALL_GATHER))
         for place, move in enumerate(layer.transfers)
@@ -63,23 +63,23 @@ def loops(layer: LayerSpec) -> tuple[bool, ...]:
 
 
 def recorded_kind(graph: Graph, op: Op) -> Kind | None:
-    """What the step that was recorded moves where `op` moves something within a layer."""
+    """The kind of the recorded step's transfer for which `op` moves data within a layer."""
     spec = next((one for one in graph.layers[op.layer].transfers if one.name == op.key.kind), None)
     return None if spec is None else spec.backward if op.key.direction == BACKWARD else spec.forward
 
 
 def is_round(graph: Graph, op: Op) -> bool:
-    """Whether it is a round of a gather or scatter that was taken apart."""
+    """Whether it is a round of a gather or scatter that was split."""
     return op.kind is Kind.SHIFT and recorded_kind(graph, op) in _WHOLE
 
 
 def ways_of(graph: Graph, op: Op) -> int:
-    """Of a round: whether its shards go in one direction or two."""
+    """For a round: whether its shards go in one direction or two."""
     return 1 if op.key.whole.cut(graph.groups[op.lane] - 1) in graph.by_key else 2
 
 
 def shifts(graph: Graph, op: Op) -> tuple[int, ...]:
-    """By how many places along its group what a SHIFT moves goes: each of its equal shares."""
+    """For a SHIFT: by how many places along its group each of its equal shares moves."""
     kind = recorded_kind(graph, op)
     if kind not in _WHOLE:
         return (-1 if op.key.direction == BACKWARD else 1,)

@@ -1,8 +1,8 @@
-"""Unequal shares: sequences dealt to ranks by what each can compute, so that all are done at the same time.
+"""Unequal shares: assigns sequences to ranks by their speeds, so that all finish at the same time.
 
     speeds 3 1, 8 sequences     6 2 of each microbatch     a step takes 2 units, not the 4 of equal shares
 
-Microbatches of all ranks are as many; those of a slow rank have fewer sequences, and weigh as much less in the loss.
+All ranks have equally many microbatches; those of a slow rank have fewer sequences, and weigh less in the loss.
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ def dealt(rows: int, speeds: Sequence[float], least: int = 1) -> tuple[int, ...]
 
 
 def last(shares: Sequence[int], speeds: Sequence[float]) -> int:
-    """Who is done last with these shares; the first of several."""
+    """The rank that finishes last with these shares; the first of several."""
     return max(range(len(shares)), key=lambda rank: (shares[rank] / speeds[rank], -rank))

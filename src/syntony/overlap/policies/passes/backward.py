@@ -1,10 +1,10 @@
-"""Backward in two: gradients of inputs (X), which the layer below waits for, and of weights (W), which nobody does.
+"""Splits the backward: gradients of inputs (X), which the layer below needs, and of weights (W), which none needs.
 
 bwd 2  bwd 1  bwd 0             X2 W2 X1 W1 X0 W0               split
-                                X2 W2 X1 X0 W0 W1               delay of the first 2: layer 0 leaves first
-                                bwd 2 X1 X0 W0 W1               the same, where nothing waits for X but X
+                                X2 W2 X1 X0 W0 W1               the first 2 delayed: layer 0's sum leaves first
+                                bwd 2 X1 X0 W0 W1               the same, if only X depends on X
 
-The first sums that the next step needs begin last of all, beside nothing. Late gradients are what they hide behind: the
+Without this, the sums that the next step needs first begin last, with nothing to hide them. Delayed W hides them: the
 sum of layer 0 moves beside W1, that of layer 1 beside the first forwards.
 """
 
@@ -18,7 +18,7 @@ from syntony.overlap.step.op_key import OpKey
 
 
 def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Graph:
-    """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x` and, right behind it,
+    """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x`, directly followed by
     `bwd_w`."""
     halves: dict[OpKey, tuple[OpKey, OpKey]] = {}
     weights_of: dict[tuple[int, int], list[OpKey]] = {}  # W of all segments and parts, by layer and microbatch
@@ -28,7 +28,7 @@ def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Grap
             weights_of.setdefault((op.layer, op.microbatch), []).append(halves[op.key][1])
 
     def edges(op: Op, before: Sequence[OpKey]) -> tuple[OpKey, ...]:
-        # Sums of gradients and updates wait for weights, everything else for inputs.
+        # Sums of gradients and updates depend on W, everything else on X.
         sums = op.microbatch < 0
         found = []
         for key in before:
@@ -71,7 +71,7 @@ def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Grap
 
 
 def last_backwards(graph: Graph, first: int) -> set[OpKey]:
-    """Of a graph without stages, each `bwd` of the last microbatch of so many first layers."""
+    """In a graph without stages, each `bwd` of the last microbatch of the first `first` layers."""
     backwards = [op for op in graph if op.kind is Kind.BACKWARD]
     last = {op.layer: op.microbatch for op in backwards}
     layers = sorted(last)[:first]
@@ -79,7 +79,7 @@ def last_backwards(graph: Graph, first: int) -> set[OpKey]:
 
 
 def delay_weight_grad(graph: Graph, first: int) -> Graph:
-    """W of each device's first layers comes after all X of the microbatch, the very first layer's before the others:
+    """Moves W of each device's first layers behind all X of the microbatch, the very first layer's before the others:
     its sum, which the next step needs first, leaves earlier ("reverse first-k", Oh et al., EuroSys 2022)."""
     rank: dict[int, int] = {}
     for device in graph.devices:

@@ -1,9 +1,9 @@
-"""Ops cut into parts. Parts of neighbours that are cut alike follow one another, part by part:
+"""Cuts Ops into parts. Parts of neighbours that are cut alike follow one another, part by part:
 
     dispatch ─▶ ffn ─▶ combine        dispatch/0 ─▶ ffn/0 ─▶ combine/0
                                       dispatch/1 ─▶ ffn/1 ─▶ combine/1
 
-Whoever waits for an Op that was cut otherwise, waits for all its parts.
+An Op that depends on an Op with a different cut depends on all its parts.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import OpKey
 
-GRADIENTS = ("dp", "edp", "replicas", "data")  # lanes on which gradients and weights move
-ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 elements)
+GRADIENTS = ("dp", "edp", "replicas", "data")  # lanes of gradients and weights
+ALIGNMENT = 256  # bytes: a rank's share of a part is a multiple of this (64 elements)
 
 
 def slice(graph: Graph, size: int, lanes: Collection[str] = GRADIENTS) -> Graph:
-    """Moves gradients and weights in parts of about `size` bytes, at whose ends something more urgent may go first.
-    Weights that are gathered for one use (zero=3) stay whole: nothing can begin with a part of them."""
+    """Moves gradients and weights in parts of about `size` bytes, between which something more urgent may go.
+    Weights gathered for one use (zero=3) stay whole: nothing can begin with a part of them."""
     if size < 1:
         raise UserError(f"slice is {size}; it must be 1 byte or more")
     return cut(
@@ -37,16 +37,16 @@ def slice(graph: Graph, size: int, lanes: Collection[str] = GRADIENTS) -> Graph:
 
 
 def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
-    """Cuts as `chunks` says."""
+    """Cuts the graph as `chunks` says."""
     return cut(graph, chunks(graph, count, lanes))
 
 
 def chunks(graph: Graph, count: int, lanes: Collection[str]) -> dict[OpKey, int]:
-    """In how many parts to cut, of more than one: what these lanes move within layers, and the segments beside it, so
-    that one part is computed while another travels. Where rows travel, the batch is cut from the first layer to the
-    last, but for a router, which balances a whole one, and for what lies between it and the experts' answers; where
-    experts get rows, what is between their two all_to_alls is cut, in groups of experts and pieces of their rows. In
-    fewer parts, where so many cannot be equal."""
+    """The numbers (above one) of parts for transfers of these lanes within layers and for the segments beside them, so
+    that one part is computed while another travels. If rows travel, the batch is cut from the first layer to the last,
+    except for a router, which balances a whole batch, and for everything between it and the experts' answers. If
+    experts get rows, everything between their two all_to_alls is cut, in groups of experts and pieces of their rows.
+    Fewer parts are used if that many cannot be equal."""
     layers = graph.layers
     limits = [move.most for layer in layers for move in layer.transfers if move.lane in lanes and move.parts == "rows"]
     rows = gcd(count, *limits) if limits else 1
@@ -70,7 +70,7 @@ def chunks(graph: Graph, count: int, lanes: Collection[str]) -> dict[OpKey, int]
 
 
 def cut(graph: Graph, counts: Mapping[OpKey, int]) -> Graph:
-    """Every Op in so many parts; no more than its bytes can be cut into where ranks share them."""
+    """Cuts every Op into this many parts, at most as many as its bytes allow if ranks share them."""
     parts = {op.key: _parts(graph, op, counts.get(op.key, 1)) for op in graph}
 
     def after(key: OpKey, number: int, of: int) -> tuple[OpKey, ...]:
@@ -95,7 +95,7 @@ def cut(graph: Graph, counts: Mapping[OpKey, int]) -> Graph:
 def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
     if op.pieces:
         total = sum(piece.bytes for piece in op.pieces)
-        shards = round(total / op.amount)  # copies of which are summed; else 1
+        shards = round(total / op.amount)  # number of summed copies; else 1
         unit = ALIGNMENT * shards * graph.groups.get(op.lane, 1)
         if op.lane == "dp" and graph.layout is not None and graph.layout.spread:
             unit *= graph.layout.replicas
@@ -117,7 +117,7 @@ def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
 
 
 def _between(pieces: tuple[Piece, ...], begin: int, end: int) -> Iterator[Piece]:
-    """The bytes [begin, end) of pieces that lie one behind the other."""
+    """The bytes [begin, end) of consecutive pieces."""
     at = 0
     for piece in pieces:
         low, high = max(begin - at, 0), min(end - at, piece.bytes)

@@ -1,9 +1,9 @@
-"""Updates of weights moved over the cut between two steps: what was the end of a step becomes the head of the next.
+"""Moves updates of weights across the boundary between steps: the end of a step becomes the head of the next.
 
     .. bwd 1, bwd 0, opt 1, opt 0 | fwd 0, fwd 1 ..          .. bwd 1, bwd 0 | opt 0, fwd 0, opt 1, fwd 1 ..
 
-So a forward waits for its own weights only, while the sums of other layers are still under way. An `opt` that waits for
-sums of the step before (`lagged`) has nothing to do in the first step, and is still to do after the last.
+So a forward waits only for its own weights while the sums of other layers are still in flight. An `opt` that waits for
+sums of the previous step (`lagged`) does nothing in the first step, and remains to be done after the last.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from syntony.overlap.step.op_key import OpKey
 
 
 def defer(graph: Graph, share: float = 1.0) -> Graph:
-    """Optimizers, norms and gathers of weights before the first Op that waits for them. Once is enough.
+    """Moves optimizers, norms and gathers of weights before the first Op that waits for them. Apply only once.
 
     share    of each device's layers; the others, evenly spread, are updated at once, so that their weights can be
-             gathered in gaps of the same step. Where a norm is waited for, all
+             gathered in gaps of the same step. With a norm, all layers
     """
     later: set[int] = set()
     for device in graph.devices:
@@ -56,12 +56,12 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
             for dep in op.deps:
                 place(dep)
             ordered.append(op)
-    # What only verifies, and layers without a forward, keep their place at the end.
+    # Ops that only verify, and layers without a forward, stay at the end.
     ordered += waiting.values()
     return graph.with_ops(ordered)
 
 
 def over_the_cut(graph: Graph) -> list[Graph]:
-    """Updates deferred; where weights are gathered afterwards, of more or fewer layers."""
+    """Deferred updates; if weights are gathered afterwards, variants for more or fewer layers."""
     gathers = any(op.kind is Kind.ALL_GATHER and op.microbatch < 0 for op in graph)
     return [defer(graph, share) for share in ((1.0, 0.83, 0.75, 0.67, 0.5) if gathers else (1.0,))]

@@ -1,13 +1,13 @@
-"""Experts that come to the tokens: all of them, or those in demand, whose tokens then stay where they are.
+"""Moves experts to the tokens instead: all of them, or those in demand, whose tokens then stay where they are.
 
     tokens travel       dispatch ─▶ ffn ─▶ combine        of every microbatch
-    experts travel      gather ─▶ ffn .. ffn ─▶ reduce    once a step (zero=3: as often as all weights come and go)
-    one by one          gather/0 ─▶ ffn/0                 (pulled) an expert is computed while the next one comes
+    experts travel      gather ─▶ ffn .. ffn ─▶ reduce    once a step (zero=3: as often as all weights are gathered)
+    one by one          gather/0 ─▶ ffn/0                 (pulled) an expert is computed while the next one arrives
                             gather/1 ─▶ ffn/1
-    as is asked for     dispatch ─▶ ffn ─▶ combine        with the weights of guests, chosen for every microbatch
+    on demand           dispatch ─▶ ffn ─▶ combine        with the weights of guests, chosen for every microbatch
 
-Those that always come are a layer's shadow (step/graph.py); the layer keeps the others, and its ops their names and
-work. Guests live where they do without, and travel with the rows (step/demand.py).
+Experts that always move are a layer's shadow (step/graph.py); the layer keeps the others, and its ops keep their names
+and work. Guests keep their home, and their weights travel with the rows (step/demand.py).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.op import COMPUTE, Kind
 
-_SMALL = 3000  # ops of a step for which choices are made layer by layer
+_SMALL = 3000  # largest step, in ops, for which choices are made layer by layer
 
 
 def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = None) -> Graph:
-    """The first `hot` experts of every block come (0: all), are gathered by the ranks of `ep` before a step uses them,
-    and their gradients go back in shards, as weights do with zero=3; their copies are summed over `edp`, as replicas
-    are. Raises UserError for a number that the layers do not come in.
+    """The first `hot` experts of every block move (0: all): the ranks of `ep` gather them before a step uses them, and
+    their gradients go back in shards, as for weights with zero=3; their copies are summed over `edp`, like replicas.
+    Raises UserError if the layers do not support that number.
 
-    layers    in which they come, by number; None: in all
+    layers    the layers in which they move, by number; None: all
     """
     if graph.layout is None or not any(layer.moved for layer in graph.layers):
         raise UserError("this step has no experts that could come to the tokens")
@@ -52,8 +52,8 @@ def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = No
 
 
 def pulled(graph: Graph, count: int) -> Graph:
-    """All experts that come do so in `count` groups, each beside what is computed with those before it; their gradients
-    go back in as many. Groups are equal, or fewer."""
+    """All moved experts arrive in `count` groups, each while the previous ones are computed; their gradients go back in
+    as many groups. Groups are equal; there may be fewer."""
     found = {op.key: count for op in graph if op.pieces and op.pieces[0].layer >= len(graph.layers)}
     for key, parts in chunks(graph, count, ("ep",)).items():
         layer = graph.layers[key.layer]
@@ -62,7 +62,7 @@ def pulled(graph: Graph, count: int) -> Graph:
 
 
 def chosen_by_layer(graph: Graph, decided: Callable[[Collection[int]], Decided], cost: Cost) -> Decided:
-    """The fastest found: experts come in no layer, or in all, and from there with single layers changed in turn."""
+    """The fastest found: experts move in no layer or in all, then single layers are changed in turn."""
     movable = [i for i, layer in enumerate(graph.layers) if layer.moved]
     none, every = decided(()), decided(movable)
     best = best_of(cost, [none, every])
@@ -76,13 +76,13 @@ def chosen_by_layer(graph: Graph, decided: Callable[[Collection[int]], Decided],
 
 
 def with_guests(graph: Graph, cost: Cost, together: bool = False) -> Graph:
-    """Experts are guests for a microbatch where that pays, by its counts; the step has as many as are expected to.
-    Raises UserError where no layer has experts that are spread.
+    """Makes experts guests for a microbatch if its counts justify it; the step assumes the expected number of guests.
+    Raises UserError if no layer has distributed experts.
 
-    Their weights travel in front of the rows, and their gradients behind the rows' own. So that all ranks choose alike,
-    each is told what all ask for, not only what is asked of its own experts.
+    Their weights travel before the rows, and their gradients behind the rows' own. So that all ranks choose alike, each
+    gets the counts of all experts, not only of its own.
 
-    together    all of a layer's experts are, or none
+    together    either all of a layer's experts are guests, or none
     """
     layout, seconds = graph.layout, cost.seconds(graph)[0]
     spread = [i for i, layer in enumerate(graph.layers) if layer.demand is not None]
@@ -106,7 +106,7 @@ def with_guests(graph: Graph, cost: Cost, together: bool = False) -> Graph:
 
 
 def _hosted(layer: LayerSpec, demand: Demand, seconds: float, byte: float, together: bool) -> LayerSpec:
-    """seconds: of computing a microbatch's rows, forward and backward; byte: of one on a rank's wire."""
+    """seconds: of computing a microbatch's rows, forward and backward; byte: seconds per byte on a rank's wire."""
     place = next(at for at, move in enumerate(layer.transfers) if move.name == "dispatch")
     counts, order = demand.counts, wanted(demand.counts)
     away = demand.rows * (1 - 1 / demand.ranks)

@@ -1,11 +1,11 @@
-"""Gradients sent as what they are products of: x and dy, of so many rows, instead of dy^T x.
+"""Sends gradients as the factors of a product: x and dy, of a number of rows, instead of dy^T x.
 
     dense       bwd: dx, dy^T x  ─▶ all_reduce of M x N numbers                ─▶ update
     factors     bwd: dx          ─▶ all_gather of rows x (M + N) of every rank ─▶ sum of dy^T x, here ─▶ update
 
-All ranks compute the same products as one process would, and add them up in its order: exact, to the bit. It pays where
-matrices are large and ranks x rows few. Sufficient factor broadcasting, and the choice between the two ("HybComm"):
-Zhang et al., Poseidon (USENIX ATC 2017), section 3.2; its servers are sums over all ranks here.
+All ranks compute the same products as one process would, and add them in its order, so the result is bitwise exact. It
+pays if matrices are large and ranks x rows few. Sufficient factor broadcasting, and the choice between the two
+("HybComm"): Zhang et al., Poseidon (USENIX ATC 2017), section 3.2; its servers are sums over all ranks here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from syntony.overlap.step.op import Kind
 
 
 def can_factor(graph: Graph) -> bool:
-    """Whether the step sums whole gradients, of layers that are on one device."""
+    """Whether the step sums whole gradients of layers that are on one device."""
     layout = graph.layout
     return layout is not None and "dp" in layout.groups and not layout.zero and layout.copies == 1
 
 
 def with_factors(graph: Graph, layers: Collection[int]) -> Graph:
-    """The step with the gradients of these layers (by number, of those that have factors) summed that way."""
+    """The step with the gradients of these layers (by number, among those with factors) summed that way."""
     if not layers:
         return graph
     own = enumerate(graph.layers)
@@ -36,7 +36,7 @@ def with_factors(graph: Graph, layers: Collection[int]) -> Graph:
 
 
 def factored(graph: Graph) -> list[int]:
-    """The layers that have factors. Raises UserError where gradients are not summed by all, whole."""
+    """The layers that have factors. Raises UserError unless all ranks sum whole gradients."""
     if not can_factor(graph):
         raise UserError("factors are sent where whole gradients are summed: dp must be 2 or more, and zero 0")
     return [i for i, one in enumerate(graph.layers) if one.factors and not one.shared and not one.expert]

@@ -1,4 +1,4 @@
-"""Sums of gradients (and gathers of weights) joined, so that fewer of them pay for a start.
+"""Joins sums of gradients (and gathers of weights), so that fewer of them pay a start-up latency.
 
 reduce.5  reduce.4  reduce.3  reduce.2          reduce.5+4          reduce.3+2
 """
@@ -17,8 +17,8 @@ _TRIALS = 32
 
 
 def fuse(graph: Graph, *caps: float) -> Graph:
-    """Neighbours of one lane, in the order of the graph, up to caps[0] bytes, the next up to caps[1], .. the last cap
-    again. As buckets of torch's DDP, a union closes with the Op that fills it."""
+    """Joins neighbours of one lane, in the order of the graph, up to caps[0] bytes, the next up to caps[1], .. the last
+    cap repeats. As with buckets of torch's DDP, a union closes with the Op that fills it."""
 
     def groups(row: Sequence[Op]) -> Iterator[Sequence[Op]]:
         limits = chain(caps, repeat(caps[-1]))
@@ -35,11 +35,11 @@ def fuse(graph: Graph, *caps: float) -> Graph:
 
 
 def fuse_best(graph: Graph, cost: Cost, seconds: Callable[[Graph], float]) -> Graph:
-    """The unions with which a step is shortest, as `seconds` says, which knows what goes before what.
+    """The unions that make a step shortest according to `seconds`, which takes the order into account.
 
-    It begins with none, and with those whose last one ends first if each goes when it is there (_first_come); then each
-    border between two neighbours is opened or closed where that makes the step shorter, what is needed first before the
-    rest, as long as something gets better and no more than _TRIALS steps have been looked at.
+    It starts from no unions, and from those whose last one ends first if each starts when it is ready (_first_come).
+    Then each border between two neighbours is opened or closed if that makes the step shorter, those needed first
+    before the rest, as long as something improves and at most _TRIALS steps have been simulated.
     """
     rows = [row for row in _rows(graph) if not any(op.kind is Kind.ALL_GATHER for op in row)]
     borders = [(number, at) for number, row in enumerate(rows) for at in range(len(row) - 1, 0, -1)]
@@ -71,8 +71,8 @@ def fuse_best(graph: Graph, cost: Cost, seconds: Callable[[Graph], float]) -> Gr
 
 
 def _first_come(graph: Graph, cost: Cost, rows: Sequence[Sequence[Op]]) -> frozenset[tuple[int, int]]:
-    """Closed borders (row, place), by dynamic programming over when gradients are there, as in MG-WFBP (Shi et al.,
-    INFOCOM 2019):  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
+    """Closed borders (row, place), by dynamic programming over the times at which gradients are ready, as in MG-WFBP
+    (Shi et al., INFOCOM 2019):  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
     seconds, latency = cost.seconds(graph)
     row_of = {op.key: row for row, op in enumerate(graph)}
     clock: dict[int, float] = {}
@@ -100,7 +100,7 @@ def _first_come(graph: Graph, cost: Cost, rows: Sequence[Sequence[Op]]) -> froze
 
 
 def _rows(graph: Graph) -> list[list[Op]]:
-    """What may be joined: same device, lane and kind, once a step."""
+    """The candidates for joining: same device, lane and kind, once a step."""
     rows: dict[tuple[int, str, str], list[Op]] = {}
     for op in graph:
         if op.pieces and op.microbatch < 0 and op.key.kind in ("reduce", "gather"):

@@ -1,4 +1,4 @@
-"""What moves inside the layers of a step, for every microbatch: the lanes it has, and parts of it that take turns."""
+"""Communication inside the layers of a step, in every microbatch: its lanes, and parts of it that take turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syntony.overlap.step.graph import Graph
 
 
 def inner_lanes(graph: Graph, *lanes: str) -> tuple[str, ...]:
-    """Those of the lanes on which something moves for every microbatch. UserError where there are none."""
+    """The lanes with transfers in every microbatch. UserError if there are none."""
     found = {op.lane for op in graph if op.lane in lanes and op.microbatch >= 0 and not op.pieces}
     if not found:
         raise UserError(f"nothing moves on {' or '.join(lanes)} inside the layers of this step")
@@ -19,5 +19,5 @@ def inner_lanes(graph: Graph, *lanes: str) -> tuple[str, ...]:
 
 
 def in_turn(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
-    """Cut into `count` parts on these lanes, which take turns: one is computed while another travels."""
+    """Cuts transfers on these lanes into `count` parts that take turns: one is computed while another travels."""
     return relayout.parts_in_turn(chunk(graph, count, lanes))

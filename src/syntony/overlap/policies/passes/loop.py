@@ -1,11 +1,11 @@
-"""all_gather -> product and product -> reduce_scatter, shard by shard (step/shards.py says what moves when).
+"""all_gather -> product and product -> reduce_scatter, shard by shard (step/shards.py defines the rounds).
 
     enter ─▶ fwd                enter/1 ─▶ fwd/1              fwd/0
                                 enter/2 ─▶ fwd/2              fwd/1 ─▶ leave/1
                                            fwd/0 at once      fwd/2 ─▶ leave/2
 
-The backward is taken apart in the same way, with gathers for scatters. Gradients of weights come behind those of
-inputs, of all shards at once: beside them the last shards travel, and they have the bits of the undivided step.
+The backward is split in the same way, with gathers for scatters. Gradients of weights come behind those of inputs, for
+all shards at once: the last shards travel meanwhile, and the bits are those of the undivided step.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _CUT = (Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD_INPUT)
 
 
 def can_loop(graph: Graph) -> bool:
-    """Whether something can be taken apart."""
+    """Whether the step has anything to split."""
     return graph.groups.get(LANE, 1) > 1 and any(any(loops(layer)) for layer in graph.layers)
 
 
 def loop(graph: Graph, ways: int = 1) -> Graph:
-    """The step with its gathers and scatters beside products of matrices as shifts.
+    """The step with its gathers and scatters as shifts beside matrix products.
 
     ways    1: towards the next ranks; 2: in both directions, in half as many rounds
 
-    Raises UserError where there is nothing of the kind, or it has been cut otherwise.
+    Raises UserError if there is nothing to split, or it has already been cut differently.
     """
     if not can_loop(graph):
         raise UserError("no sequence is gathered or scattered beside a product: that takes tp, with sequence=true")
@@ -48,19 +48,19 @@ def loop(graph: Graph, ways: int = 1) -> Graph:
 def _rewired(graph: Graph, looped: Sequence[Sequence[bool]], ways: int) -> Iterator[Op]:
     ranks = graph.groups[LANE]
     rounds = offsets(ranks, ways)
-    members: list[range] = []  # by round, numbers of the parts that are computed in it
+    members: list[range] = []  # by round, the parts that are computed in it
     for one in rounds:
         first = members[-1].stop if members else 0
         members.append(range(first, first + len(one)))
     round_of = [number for number, parts in enumerate(members) for _ in parts]
 
     def cut(op: Op) -> bool:
-        """It is computed shard by shard."""
+        """Whether it is computed shard by shard."""
         inside = op.lane == COMPUTE and op.microbatch >= 0 and op.layer >= 0
         return inside and op.kind in _CUT and is_product(graph.layers[op.layer], max(op.segment, 0))
 
     def apart(op: Op) -> bool:
-        """It is a gather or a scatter that becomes shifts."""
+        """Whether it is a gather or a scatter that becomes shifts."""
         inside = op.lane == LANE and op.microbatch >= 0 and not op.pieces
         return inside and looped[op.layer][op.segment]
 
@@ -68,13 +68,13 @@ def _rewired(graph: Graph, looped: Sequence[Sequence[bool]], ways: int) -> Itera
         return op.kind is Kind.ALL_GATHER
 
     def after(key: OpKey, part: int | None) -> tuple[OpKey, ...]:
-        """What an op, or a part of it, waits for that waited for `key`."""
+        """The dependencies of an op, or a part of it, that depended on `key`."""
         op = graph[key]
         if cut(op):
             return (key.cut(part),) if part is not None else tuple(key.cut(each) for each in range(ranks))
         if not apart(op):
             return (key,)
-        if not gathers(op):  # own partial product, and what has come
+        if not gathers(op):  # its own partial product, and the arrived one
             own = chain.from_iterable(after(dep, 0) for dep in op.deps)
             return (*own, *(key.cut(number) for number in range(1, len(rounds))))
         if part is None:

@@ -1,13 +1,13 @@
-"""What a sum of gradients is made of, chosen layer by layer: a form, a size of slices, and a place among the others.
+"""The composition of gradient sums, chosen layer by layer: a form, a slice size, and a position among the others.
 
     whole    all_reduce
     split    reduce_scatter, update of shards, all_gather
     level    reduce_scatter in the box, all_reduce between boxes, update, all_gather in the box
 
 SYNDICATE's motifs (Mahajan et al., NSDI 2023): pieces of collectives, which are packed on the networks of both levels.
-Its search (walked) changes one of them at a time, of one layer or of all, and keeps what is faster, and now and then
-what is not (Metropolis et al., 1953). Centauri's operation tier (by_layer) chooses forms only, of fewer and fewer
-neighbours.
+Its search (walked) changes one motif at a time, for one layer or all, and keeps improvements and now and then a worse
+choice (Metropolis et al., 1953). Centauri's operation tier (by_layer) chooses only forms, for smaller and smaller
+groups of neighbours.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from syntony.overlap.step.op_key import OpKey
 
 FORMS = ("whole", "split", "level")
 _PARTS = 800  # of all gradients together
-_SMALL = 1000  # ops of a step for which all moves are made; of larger ones, as much fewer
+_SMALL = 1000  # ops of a step for which all moves are made; larger steps get proportionally fewer
 
 
 @dataclass(frozen=True)
 class Motifs:
-    """By layer: form, bytes of a slice (0: whole), and how many steps' worth sooner it moves than its order says."""
+    """By layer: form, bytes of a slice (0: whole), and how many steps' worth earlier it moves than in its order."""
 
     forms: tuple[str, ...]
     slices: tuple[int, ...]
@@ -47,7 +47,7 @@ class Motifs:
         return Motifs((form,) * count, (size,) * count, (0.0,) * count)
 
     def changed(self, which: Sequence[int], **to: object) -> Motifs:
-        """Of these layers."""
+        """Changes these layers."""
         made = {
             name: tuple(value if i in which else old for i, old in enumerate(getattr(self, name)))
             for name, value in to.items()
@@ -56,7 +56,7 @@ class Motifs:
 
 
 def forms_of(graph: Graph, local: int) -> tuple[str, ...]:
-    """Those that this step's sums can take, with boxes of `local` ranks. Raises UserError where it sums none."""
+    """The forms that this step's sums can take, with boxes of `local` ranks. Raises UserError without sums."""
     layout = layout_of(graph)
     ranks = layout.dp * layout.cp
     if ranks == 1:
@@ -70,7 +70,7 @@ def forms_of(graph: Graph, local: int) -> tuple[str, ...]:
 
 
 def fitting(graph: Graph, sizes: Sequence[int]) -> list[int]:
-    """The sizes of slices that make no plan larger than it is worth."""
+    """The slice sizes for which the plan stays reasonably small."""
     moved = sum(layer.weights for layer in graph.layers)
     return [size for size in dict.fromkeys(sizes) if moved <= size * _PARTS or not size]
 
@@ -89,7 +89,7 @@ def with_sums(graph: Graph, forms: Sequence[str], local: int) -> Graph:
 
 
 def in_slices(graph: Graph, sizes: Sequence[int]) -> Graph:
-    """What moves gradients and weights once a step in parts, of so many bytes by layer; 0: whole."""
+    """Cuts the transfers of gradients and weights that happen once a step into slices, sized by layer; 0: whole."""
     return cut(
         graph,
         {
@@ -101,7 +101,7 @@ def in_slices(graph: Graph, sizes: Sequence[int]) -> Graph:
 
 
 def led(rule: orders.Rule, lead: Sequence[float], step: float) -> orders.Rule:
-    """The rule, with what some layers move sooner, or later, by so many of these seconds."""
+    """The rule, with transfers of some layers earlier or later by this many times `step` seconds."""
 
     def shifted(graph: Graph, cost: Cost) -> Mapping[OpKey, float]:
         own = rule(graph, cost)
@@ -118,7 +118,7 @@ def walked(
     decided: Callable[[Motifs], Decided],
     moves: int,
 ) -> Decided:
-    """The fastest on a random walk of so many moves from the fastest of `begin`, the same one wherever it is walked."""
+    """The fastest on a deterministic random walk of `moves` moves from the fastest of `begin`."""
     luck, layers = random.Random(0), range(len(begin[0].forms))
     now, here = min(((_seconds(decided(one), cost), one) for one in begin), key=lambda found: found[0])
     least, best = now, here
@@ -146,7 +146,7 @@ def by_layer(
     counts: Sequence[int],
     decided: Callable[[Sequence[str], int], Decided],
 ) -> Decided:
-    """The fastest number of pieces and form for all layers; then of halves of them, and of quarters."""
+    """The fastest number of pieces and form for all layers; then for halves of them, and for quarters."""
     layers = len(graph.layers)
     found = {(form, count): decided((form,) * layers, count) for form in forms for count in counts}
     took = {key: _seconds(one, cost) for key, one in found.items()}

@@ -1,18 +1,18 @@
-"""Activations computed again: which, as so much memory allows, and when: while the device would wait for communication.
+"""Recomputes activations: which ones, for a given memory, and when: while the device waits for communication.
 
     kept         keep 0 | keep 1 ..                  bwd 1 | wait | bwd 0 | wait
-    again        keep 0 |                            bwd 1 | fwd 0 again | bwd 0        beside what moves: for nothing
+    again        keep 0 |                            bwd 1 | fwd 0 again | bwd 0        beside transfers: free
     on demand    keep 0 |                            bwd 1 | wait | fwd 0 again | bwd 0
 
-Which, is an integer program over the segments of a device's layers (within_memory):
+Which ones is decided by an integer program over the segments of a device's layers (within_memory):
 
-    least    sum of what is computed again and not hidden
+    least    sum of the recomputation that is not hidden
     with     keep[i] in {0, 1}                       segment i is kept, in all microbatches
-             hidden[i, w] <= t[i] (1 - keep[i])      seconds of it that fit into waiting w, at most `ahead` ops before
+             hidden[i, w] <= t[i] (1 - keep[i])      seconds of it that fit into wait w, at most `ahead` ops before
              sum over i of hidden[i, w] <= w         .. its backward
-             what is held <= memory                  whenever some is given back, with what is kept, or there early
+             held bytes <= memory                    whenever memory is freed, with what is kept or there early
 
-Exact, or with one choice for all layers that are alike. After Chen et al., Lynx (2024), whose two programs these are.
+Exact, or with one choice for all identical layers. After Chen et al., Lynx (2024), which has both programs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from syntony.overlap.step.op_key import OpKey
 
 Segment = tuple[int, int]  # layer, and which of its segments
 _SECONDS = 5.0  # for a program
-_TRIES = 4  # with less memory, where what is hidden takes some too
+_TRIES = 4  # with less memory each time, if hidden recomputation also needs some
 
 
 def hide_recompute(graph: Graph, ahead: int) -> Graph:
-    """Every recompute may begin once its device has reached the Op `ahead` places before its own: how early decides how
-    much memory it takes. Where in between it goes is the order's to say (it is `movable`)."""
+    """Every recomputation may begin once its device has reached the Op `ahead` places before its own; this determines
+    its memory. The order decides its exact position (it is `movable`)."""
     _recomputes(graph)
     done: dict[int, list[OpKey]] = {}
     found = []
@@ -59,7 +59,7 @@ def _recomputes(graph: Graph) -> None:
 
 
 def keep(graph: Graph, kept: Collection[Segment]) -> Graph:
-    """These segments' activations are kept in all microbatches, those of all others are computed again."""
+    """Keeps the activations of these segments in all microbatches; those of all others are recomputed."""
     again: dict[int, list[int]] = {}
     for op in graph:
         if op.kind is Kind.RECOMPUTE and (op.layer, op.segment) not in kept and op.microbatch == 0:
@@ -83,16 +83,16 @@ def keep(graph: Graph, kept: Collection[Segment]) -> Graph:
 
 
 def hidden(graph: Graph, ahead: int) -> Decided:
-    """What is left to be computed again comes while its device waits."""
+    """Runs the remaining recomputation while its device waits."""
     again = any(op.kind is Kind.RECOMPUTE for op in graph)
     return Decided(hide_recompute(graph, ahead) if again else graph, movable=(Kind.RECOMPUTE,))
 
 
 def within_memory(graph: Graph, cost: Cost, memory: int, ahead: int, alike: bool) -> Decided:
-    """What is computed again is what costs least, in so many bytes of each device's activations. Raises UserError where
-    these do not suffice, whatever is computed again.
+    """Chooses the cheapest recomputation for this many bytes of each device's activations. Raises UserError if they do
+    not suffice for any choice.
 
-    alike    the same choice for all layers of a device that are alike
+    alike    the same choice for all identical layers of a device
     """
     _recomputes(graph)
     everything = {(op.layer, op.segment) for op in graph if op.kind is Kind.RECOMPUTE}
@@ -118,8 +118,8 @@ def within_memory(graph: Graph, cost: Cost, memory: int, ahead: int, alike: bool
 
 
 def balanced(graph: Graph, cost: Cost, decided: Callable[[Graph], Decided]) -> Decided:
-    """The best partition of a pipeline's layers that moving them between neighbouring chunks leads to, by what it takes
-    with what is computed again ("recomputation-aware")."""
+    """The best partition of a pipeline's layers reached by moving them between neighbouring chunks, by its time
+    including recomputation ("recomputation-aware")."""
     best = decided(graph)
     layout = graph.layout
     if layout is None or layout.pp == 1:
@@ -129,7 +129,7 @@ def balanced(graph: Graph, cost: Cost, decided: Callable[[Graph], Decided]) -> D
         for other in _neighbours(graph, chunks):
             try:
                 found = decided(generate(graph.layers, layout, chunks=other))
-            except UserError:  # too much for the memory
+            except UserError:  # does not fit into memory
                 continue
             if best_of(cost, [best, found]) is found:
                 best, chunks = found, other
@@ -139,7 +139,7 @@ def balanced(graph: Graph, cost: Cost, decided: Callable[[Graph], Decided]) -> D
 
 
 def _neighbours(graph: Graph, chunks: tuple[range, ...]) -> list[tuple[range, ...]]:
-    """A border is moved by the layers between it and the next place where a pipeline may be cut."""
+    """Moves a border by the layers between it and the next possible cut of the pipeline."""
     free = [i for i, layer in enumerate(graph.layers) if not layer.joined]
     borders, found = [chunk.start for chunk in chunks[1:]], []
     for place, border in enumerate(borders):
@@ -153,25 +153,25 @@ def _neighbours(graph: Graph, chunks: tuple[range, ...]) -> list[tuple[range, ..
 
 @dataclass(frozen=True)
 class _Again:
-    """An Op that computes again, if its segment is not kept."""
+    """An Op that recomputes, unless its segment is kept."""
 
     choice: int
     segment: Segment
     device: int
-    bytes: float  # of what it brings back
+    bytes: float  # size of its result
     seconds: float
-    begin: int  # place in the graph of its forward, and
-    end: int  # its own, and
+    begin: int  # position in the graph of its forward,
+    end: int  # of itself, and
     last: int  # of its backward
-    waits: list[int]  # in which it may hide
+    waits: list[int]  # those in which it may hide
 
 
 @dataclass(frozen=True)
 class _Program:
     """choice     of each segment: the number of the variable that says whether it is kept
     inputs     by layer: bytes of a microbatch that are not there if all of its segments are kept
-    waits      seconds, and the place in the graph of the Op that waits
-    held       by place of an Op after which memory is given back: its device, and bytes with all computed again
+    waits      seconds, and the position in the graph of the Op that waits
+    held       by position of an Op after which memory is freed: its device, and bytes if all is recomputed
     """
 
     choice: Mapping[Segment, int]
@@ -182,7 +182,7 @@ class _Program:
 
     @staticmethod
     def of(graph: Graph, cost: Cost, whole: Timeline, ahead: int, alike: bool) -> _Program:
-        """whole: the step with nothing computed again."""
+        """whole: the step without recomputation."""
         seconds, place = cost.seconds(graph)[0], {op.key: row for row, op in enumerate(graph)}
         waits, before = _waits(whole, place)
         names: dict[object, int] = {}
@@ -211,7 +211,8 @@ class _Program:
 
 
 def _waits(whole: Timeline, place: Mapping[OpKey, int]) -> tuple[list[tuple[float, int]], dict[OpKey, list[int]]]:
-    """Seconds in which devices wait before an Op, and its place; by Op, the numbers of its own wait and all before."""
+    """The seconds for which devices wait before an Op, and its position; by Op, the indices of its own and all earlier
+    waits."""
     waits, before = list[tuple[float, int]](), dict[OpKey, list[int]]()
     for (_, lane), keys in whole.plan.orders.items():
         mine, end = list[int](), None
@@ -224,7 +225,7 @@ def _waits(whole: Timeline, place: Mapping[OpKey, int]) -> tuple[list[tuple[floa
 
 
 def _chosen(program: _Program, memory: Mapping[int, float]) -> set[Segment]:
-    """What is kept."""
+    """The kept segments."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
@@ -237,7 +238,7 @@ def _chosen(program: _Program, memory: Mapping[int, float]) -> set[Segment]:
         most.append(at_most)
 
     columns, cost = count, np.zeros(count)
-    room: dict[int, list[int]] = {}  # by wait: what may hide in it
+    room: dict[int, list[int]] = {}  # by wait: candidates to hide in it
     holding: dict[int, list[tuple[int, int, int, float]]] = {d: [] for d in memory}  # from, to, column, bytes
     for one in program.again:
         mine = range(columns, columns + sum(program.waits[wait][0] > 0 for wait in one.waits))
@@ -247,9 +248,9 @@ def _chosen(program: _Program, memory: Mapping[int, float]) -> set[Segment]:
             room.setdefault(wait, []).append(column)
             early = one.bytes / one.seconds if one.seconds else 0.0
             holding[one.device].append((program.waits[wait][1], one.end, column, early))
-        cost[one.choice] -= one.seconds  # kept: nothing of it is computed again
+        cost[one.choice] -= one.seconds  # if kept, nothing is recomputed
         row([(one.choice, one.seconds), *((column, 1.0) for column in mine)], one.seconds)
-    whole = dict[int, int]()  # by layer: whether all of it is kept
+    whole = dict[int, int]()  # by layer: whether it is kept completely
     for i, size in program.inputs.items():
         whole[i], columns = columns, columns + 1
         for choice in {choice for (layer, _), choice in program.choice.items() if layer == i}:

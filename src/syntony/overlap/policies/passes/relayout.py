@@ -1,4 +1,4 @@
-"""The same model and batch, laid out or ordered differently: passes that generate the step anew."""
+"""Lays out or orders the same model and batch differently: passes that regenerate the step."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def layout_of(graph: Graph) -> Layout:
 
 
 def loop_stages(graph: Graph, loops: int) -> Graph:
-    """Every device has `loops` chunks of layers, and each chunk takes all microbatches before the next (breadth first):
-    its weights are gathered and its gradients summed once, beside the computing of the other chunks."""
+    """Every device gets `loops` chunks of layers, and each chunk takes all microbatches before the next (breadth
+    first): its weights are gathered and its gradients summed once, beside the computation of the other chunks."""
     layout = layout_of(graph)
     loops = min(loops, len(graph.layers) // layout.pp)
     return generate(graph.layers, replace(layout, schedule="breadth_first", loops=loops))
 
 
 def split_reduce(graph: Graph) -> Graph:
-    """all_reduce becomes reduce_scatter, an optimizer for each rank's shard, and all_gather: sharding of level 1."""
+    """Replaces all_reduce by reduce_scatter, an optimizer for each rank's shard, and all_gather: sharding level 1."""
     layout = layout_of(graph)
     return graph if layout.zero else generate(graph.layers, replace(layout, zero=1))
 
 
 def after_backward(graph: Graph) -> Graph:
-    """Sums of gradients wait for all that their device computes before updates."""
+    """Sums of gradients wait for everything that their device computes before updates."""
     last = {op.device: op.key for op in graph if op.lane == COMPUTE and op.microbatch >= 0}
 
     def held(op: Op) -> Op:
@@ -50,19 +50,19 @@ def after_backward(graph: Graph) -> Graph:
 
 
 def pipelined(graph: Graph, what: str) -> None:
-    """Raises UserError unless the step is a pipeline's."""
+    """Raises UserError unless the step has a pipeline."""
     if layout_of(graph).pp == 1:
         raise UserError(f"{what} orders a pipeline, and this step has pp=1")
 
 
 def unordered(graph: Graph, what: str) -> None:
-    """Raises UserError where a step has an order of its own: a pipeline's, or when to compute activations again."""
+    """Raises UserError if the step has an order of its own: of a pipeline, or of recomputation."""
     if layout_of(graph).pp > 1 or layout_of(graph).recompute:
         raise UserError(f"{what} orders steps with pp=1 and recompute=false")
 
 
 def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None, apart: bool = False) -> Graph:
-    """The pipeline in another schedule; with a cost, one that is searched knows what its tasks and messages take.
+    """The pipeline in another schedule; with a cost, a searched schedule knows the times of its tasks and messages.
     `apart` as for `generate`."""
     pipelined(graph, schedule)
     layout = replace(layout_of(graph), schedule=schedule, loops=1)
@@ -73,7 +73,7 @@ def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None, apar
 
 
 def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
-    """What an average chunk's tasks and a message take by this cost."""
+    """The times of an average chunk's tasks and of a message by this cost."""
     seconds, latency = cost.seconds(graph)
     chunks = layout.pp * layout.chunks
     total = dict.fromkeys(Kind, 0.0)
@@ -83,7 +83,7 @@ def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
     both = total[Kind.BACKWARD] / (share.inputs + share.weights)
     each = chunks * layout.microbatches
     messages = [took + wait for op, took, wait in zip(graph, seconds, latency, strict=True) if op.kind is Kind.SEND]
-    # Collectives inside layers stand in the way like computing.
+    # Collectives inside layers block the device like computation.
     inside = sum(seconds[row] for row, op in enumerate(graph) if op.kind.moves and op.microbatch >= 0 and op.peer < 0)
     return Times(
         (total[Kind.FORWARD] + inside / 2) / each,
@@ -94,7 +94,7 @@ def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
 
 
 def side_by_side(graph: Graph, count: int) -> Graph:
-    """`count` microbatches at a time go through the layers together: one computes while another's tensors move."""
+    """`count` microbatches at a time go through the layers together: one computes while another communicates."""
     layout = layout_of(graph)
     if layout.microbatches % count:
         raise UserError(
@@ -110,7 +110,7 @@ def side_by_side(graph: Graph, count: int) -> Graph:
 
 def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
     """The forward of one microbatch and the backward of another take turns, segment by segment: one computes while the
-    other's tensors move. With pipelines in a V that is DualPipe's order. On one device, `count` of each."""
+    other communicates. With pipelines in a V that is DualPipe's order. On one device, `count` of each."""
     layout = layout_of(graph)
     if layout.pp > 1:
         return zipped(reorder_pipeline(graph, "dualpipe_v", apart=True), 2, across=True)
@@ -125,8 +125,7 @@ def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
 
 
 def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
-    """Computing in the order in which a device does it that takes, whenever it is free, what the rule finds most urgent
-    of all that is ready, of whatever microbatch (list scheduling)."""
+    """Orders computation by list scheduling: a free device takes the most urgent ready Op of any microbatch."""
     kinds = {op.kind for op in graph if op.lane == COMPUTE}
     found = orders.listed(graph, cost, rule(graph, cost), movable=kinds)
     before = {op.key: list(op.deps) for op in graph}
@@ -137,12 +136,11 @@ def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
 
 
 def _dealt(graph: Graph, hands: Sequence[Sequence[Task]], apart: bool = False) -> Graph:
-    """The step on one device, in hands of tasks; those of a hand are shuffled into one another like cards. `apart` as
-    for `generate`."""
+    """The step on one device, in groups of tasks; the tasks of a group are interleaved. `apart` as for `generate`."""
     layout = layout_of(graph)
     tasks = tuple(task for hand in hands for task in hand)
     graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tasks,)), apart=apart)
-    rows: dict[tuple[bool, int], list[int]] = {}  # of each task; what updates comes last, and stays last
+    rows: dict[tuple[bool, int], list[int]] = {}  # of each task; updates come last, and stay last
     for row, op in enumerate(graph):
         rows.setdefault((_is_forward(op), op.microbatch), []).append(row)
     dealt = [[rows.pop((task.kind == "F", task.microbatch)) for task in hand] for hand in hands]
@@ -151,7 +149,7 @@ def _dealt(graph: Graph, hands: Sequence[Sequence[Task]], apart: bool = False) -
 
 
 def parts_in_turn(graph: Graph) -> Graph:
-    """Parts of microbatches (passes/cut.py) go through the layers side by side, as whole ones do in `side_by_side`."""
+    """Parts of microbatches (passes/cut.py) go through the layers side by side, like whole ones in `side_by_side`."""
     ops: list[Op] = []
     hands: dict[tuple[int, ...], list[int]] = {}
 
@@ -175,8 +173,8 @@ def parts_in_turn(graph: Graph) -> Graph:
 
 
 def zipped(graph: Graph, count: int, across: bool) -> Graph:
-    """Neighbouring tasks of a device shuffled into one another like cards: `count` of one direction, or (`across`)
-    a forward and the backward behind it."""
+    """Interleaves neighbouring tasks of a device: `count` of one direction, or (`across`) a forward and the backward
+    behind it."""
     ops = []
     for device in graph.devices:
         tasks: list[tuple[tuple[bool, int, int], list[int]]] = []
@@ -203,7 +201,7 @@ def zipped(graph: Graph, count: int, across: bool) -> Graph:
 
 
 def _is_forward(op: Op) -> bool:
-    """It computes, or moves, in the forward pass."""
+    """Whether it computes or communicates in the forward pass."""
     return op.kind is Kind.FORWARD or op.key.direction == FORWARD
 
 
@@ -214,8 +212,8 @@ def _chunks(graph: Graph) -> dict[int, int]:
 
 
 def _shuffled(graph: Graph, tasks: list[list[int]]) -> list[int]:
-    """All rows, each task in its order, evenly; only where its tensors move does a task give way to the other. Weights
-    that come are for both."""
+    """All rows, each task in its order, evenly; a task gives way to the other only where it communicates. Gathered
+    weights are for both."""
     cards: list[list[list[int]]] = []
     for rows in tasks:
         deck: list[list[int]] = [[]]

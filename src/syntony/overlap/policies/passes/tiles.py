@@ -1,10 +1,10 @@
-"""Sum, update and gather of a layer as one: each slice is updated when its sum has come, and then gathered.
+"""Pipelines sum, update and gather of a layer: each slice is updated when its sum has arrived, and then gathered.
 
     reduce/0 ─▶╮             ╭─▶ gather/0        reduce/0 ─▶ opt/0 ─▶ gather/0
     reduce/1 ─▶├─▶ opt ─▶────┼─▶ gather/1        reduce/1 ─▶ opt/1 ─▶ gather/1
     reduce/2 ─▶╯             ╰─▶ gather/2        reduce/2 ─▶ opt/2 ─▶ gather/2
 
-What CoCoNet's fused kernels do (Jangda et al., ASPLOS 2022, section 3.3), on slices instead of tiles.
+The effect of CoCoNet's fused kernels (Jangda et al., ASPLOS 2022, section 3.3), on slices instead of tiles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.overlap.step.op_key import OpKey
 
 
 def update_by_slice(graph: Graph) -> Graph:
-    """Every update in as many parts as its layer's sum was cut into (passes/cut.py)."""
+    """Cuts every update into as many parts as its layer's sum (passes/cut.py)."""
     sums = {op.key: _sums(graph, op) for op in graph if op.kind is Kind.OPTIMIZE}
     return graph.with_ops(_rewired(graph, {key: parts for key, parts in sums.items() if len(parts) > 1}))
 
@@ -31,7 +31,7 @@ def _rewired(graph: Graph, sums: Mapping[OpKey, list[OpKey]]) -> Iterator[Op]:
     slices = Counter(op.key.whole for op in graph if op.pieces and len(op.key.part) == 1 and not op.key.others)
 
     def after(keys: tuple[OpKey, ...], op: Op) -> tuple[OpKey, ...]:
-        """What waits for an update waits for all its parts; the gather of a slice, for that slice's."""
+        """Ops that depend on an update depend on all its parts; the gather of a slice only on that slice's."""
         found: list[OpKey] = []
         for key in keys:
             count = len(sums.get(key, ()))

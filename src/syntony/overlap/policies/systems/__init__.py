@@ -1,1 +1,1 @@
-"""What published systems do, a file per idea; the list of all is policies/table.py."""
+"""Methods of published systems, one file per idea; policies/table.py lists them all."""

@@ -1,4 +1,4 @@
-"""Computing in another order: the stages of pipelines, gradients of weights, activations computed again."""
+"""Reorders computation: the stages of pipelines, gradients of weights, recomputed activations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
 
 
 def _modulo(graph: Graph) -> Iterator[Graph]:
-    """The pipeline as it is, and with chunk i of its layers on device i mod pp, from two of them to single layers."""
+    """The pipeline as it is, and with chunk i of its layers on device i mod pp, from two chunks to single layers."""
     yield graph
     units = sum(not layer.joined for layer in graph.layers) // relayout.layout_of(graph).pp
     for loops in sorted({min(2**power, units) for power in range(1, units.bit_length() + 1)} - {0, 1}):

@@ -1,4 +1,4 @@
-"""Mixtures of experts: tokens, or the experts, moved beside what is computed."""
+"""Mixtures of experts: moves tokens, or the experts, beside computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communication taken apart: into shifts, primitives, levels or pieces, each of which moves beside other work."""
+"""Splits communication into shifts, primitives, levels or pieces, each of which runs beside other work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain order, what it is measured against, and gradients summed in the order of the backward."""
+"""The plain order, which is the baseline, and sums of gradients in the order of the backward."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def need(graph: Graph, cost: Cost, slice: int) -> Decided:
 
 
 def _first_layers_late(graph: Graph) -> list[Graph]:
-    """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own, or these
-    gradients are not made apart."""
+    """The step as it is, and with late weight gradients of some numbers of first layers, unless it has an order of its
+    own or these gradients cannot be separated."""
     own = graph.layout is None or graph.layout.pp > 1 or any(op.kind is Kind.BACKWARD_WEIGHT for op in graph)
     apart = all(layer.halves[1] > 0 for layer in graph.layers)
     if own or not apart or not any(op.lane in GRADIENTS for op in graph):

@@ -1,4 +1,4 @@
-"""What is needed sooner, or waited for by more, moves first."""
+"""Priorities: what is needed sooner, or by more, moves first."""
 
 from __future__ import annotations
 

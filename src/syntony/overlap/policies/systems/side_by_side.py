@@ -1,4 +1,4 @@
-"""Parts of the batch side by side: one computes while another's communication is under way."""
+"""Parts of the batch side by side: one computes while another communicates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 
-STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a microbatch's way, between it and the next
+STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # delay of each microbatch after the last, as a share of its path
 
 
 @published(

@@ -1,14 +1,14 @@
 """BPipe: stages early in a 1f1b pipeline hold the most activations, late ones the fewest; so the early ones lend.
 
-    device 0 of 4   F0 F1 >1 F2 F3 >3 B0 <1 F4 B1 ..      > leaves while the next task is computed, so that it is gone
-           holds    1  2     3  3     3     3  3          when the one after that begins; < comes while the next task is
-    device 3                    F0    B0    F1 B1 ..      computed, for the one after that
-           holds    0  0     1  2     3     3  2          what has come, and its own
+    device 0 of 4   F0 F1 >1 F2 F3 >3 B0 <1 F4 B1 ..      > leaves during the next task, so that it is gone
+           holds    1  2     3  3     3     3  3          when the one after that begins; < arrives during the next
+    device 3                    F0    B0    F1 B1 ..      task, for the one after that
+           holds    0  0     1  2     3     3  2          borrowed and own activations
 
-Device d lends to device p - 1 - d. Where a message is as quick as a task, the order takes the time of 1f1b. A device of
-the first half holds p / 2 + 1 microbatches at most, where 1f1b's first holds p; the others as many, or one more.
+Device d lends to device p - 1 - d. If a message is as fast as a task, the order takes the time of 1f1b. A device of the
+first half holds at most p / 2 + 1 microbatches, where 1f1b's first holds p; the others as many, or one more.
 
-Kim et al., BPipe (ICML 2023), section 3. Which ones leave is decided here as Belady would: those needed last.
+Kim et al., BPipe (ICML 2023), section 3. The choice follows Belady: those needed last leave.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Order = Callable[[int, int, int, Times], Orders]
 
 def balanced(order: Order) -> Order:
     """The same tasks, of one chunk per device, with LEND and RETURN between those of the first half of the devices.
-    Raises UserError for odd devices."""
+    Raises UserError for an odd number of devices."""
 
     def lending(devices: int, chunks: int, microbatches: int, times: Times) -> Orders:
         if devices > 1 and devices % 2:
@@ -35,7 +35,7 @@ def balanced(order: Order) -> Order:
 
 
 def _lending(tasks: tuple[Task, ...], most: int) -> tuple[Task, ...]:
-    """Never more than `most` microbatches are there: of those that come, go, or are computed with, too."""
+    """Keeps at most `most` microbatches on the device, including those in transit and in use."""
     made = {task.microbatch: place for place, task in enumerate(tasks) if task.kind == "F"}
     used = {task.microbatch: place for place, task in enumerate(tasks) if task.kind == "B"}
     away: dict[int, range] = {}

@@ -3,10 +3,10 @@
     device 0   F0 .. F1 .. .. u0 B0 u1 B1       F, B    microbatches of the first half: stage d on device d
     device 3   u0 .. u1 .. .. F0 b0 F1 b1       u, b    of the second half: stage d on device p - 1 - d
 
-Every device holds two stages, d and p - 1 - d, and each stage is on two devices, which sum its gradients. Where a
-forward and a backward take the same, the two fit into each other like teeth: of every two slots one is of each. A round
-of p microbatches idles p - 2 slots (1f1b: 2 (p - 1)), and devices hold between p / 2 + 1 and p of them instead of 1
-to p. Rounds follow without a gap. Li and Hoefler, Chimera (SC 2021), sections 3.1 and 3.2, with two pipelines.
+Every device holds two stages, d and p - 1 - d, and each stage is on two devices, which sum its gradients. If a forward
+and a backward take the same time, the two pipelines interlock: each uses every other slot. A round of p microbatches
+idles p - 2 slots (1f1b: 2 (p - 1)), and devices hold between p / 2 + 1 and p of them instead of 1 to p. Rounds follow
+without a gap. Li and Hoefler, Chimera (SC 2021), sections 3.1 and 3.2, with two pipelines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from syntony.overlap.step.pipelines.tasks import Orders, Task, Times
 
 
 def chimera(devices: int, chunks: int, microbatches: int, times: Times) -> Orders:
-    """Tasks by slot, each a forward or a backward long. Raises UserError for odd devices, and for broken rounds."""
+    """Tasks by slot of one task each. Raises UserError for an odd number of devices, and for incomplete rounds."""
     if devices % 2:
         raise UserError(f"schedule chimera pairs devices; {devices} is odd")
     if microbatches % devices:

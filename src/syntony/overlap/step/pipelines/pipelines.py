@@ -1,14 +1,14 @@
 """Schedules of pipelines, as data: per device the order of its tasks.
 
     F  forward of one chunk of layers for one microbatch       B  its backward, or apart:
-    X  backward, gradients of inputs (what the device before waits for)       W  of weights (what nobody waits for)
+    X  backward, gradients of inputs (which the previous device needs)           W  of weights (which none needs)
 
     1f1b, 3 devices, 4 microbatches                       zb: W fills what would be idle
     0  F0 F1 F2 .. .. B0 F3 B1 .. B2 .. B3                0  F0 F1 F2 .. X0 W0 F3 X1 W1 ..
     1     F0 F1 .. B0 F2 B1 F3 B2 .. B3                   1     F0 F1 X0 F2 W0 X1 ..
     2        F0 B0 F1 B1 F2 B2 F3 B3                      2        F0 X0 F1 X1 W0 ..
 
-Chunks of layers are numbered in the order of the forward pass. They lie in a loop (chunk c on device c mod p), or in a
+Chunks of layers are numbered in the order of the forward pass. They are in a loop (chunk c on device c mod p), or in a
 V (down the devices and back up, so that the first and the last chunk share device 0). Devices run their order as it is.
 """
 
@@ -30,9 +30,9 @@ from syntony.overlap.step.pipelines.waves import hanayo
 def pipeline(
     name: str, devices: int, loops: int, microbatches: int, times: Times | None = None, slices: int = 1
 ) -> Pipeline:
-    """The schedule `name` (a row of PIPELINES). Raises UserError where it does not exist for these numbers.
+    """The schedule `name` (a row of PIPELINES). Raises UserError if it does not exist for these numbers.
 
-    times     what the searched ones search with; default: F, X and W take the same, messages nothing
+    times     for searched schedules; default: F, X and W take the same, messages nothing
     slices    of each microbatch's sequences
     """
     row = PIPELINES[name]
@@ -64,7 +64,7 @@ def _breadth_first(p: int, v: int, m: int, times: Times) -> Orders:
 
 
 def _alternate(forwards: list[Task], backwards: list[Task], warmup: int) -> tuple[Task, ...]:
-    """`warmup` forwards, then one forward and one backward in turn, then what is left."""
+    """`warmup` forwards, then alternating forwards and backwards, then the rest."""
     order = forwards[:warmup]
     for forward, backward in zip(forwards[warmup:], backwards, strict=False):
         order += [forward, backward]
@@ -161,11 +161,11 @@ def _zero_bubble(limit: Callable[[int, int], int], valley: bool) -> Callable[[in
 def _greedy(
     placed: tuple[int, ...], m: int, times: Times, limit: int, eager: bool, patience: float, climb: bool
 ) -> Orders:
-    """Whenever a device is free it takes the backward that is there, else a forward that memory allows, else weights.
+    """A free device takes a ready backward, else a forward that memory allows, else weight gradients.
 
     eager      forwards come before backwards while the device holds less than its share
-    patience   seconds that a device rather waits for the next input than begins with weights
-    climb      of two forwards, the one of the later chunk first
+    patience   seconds that a device waits for the next input before it starts with weight gradients
+    climb      of two forwards, prefers the one of the later chunk
     """
     p, chunks = max(placed) + 1, len(placed)
     mine = [[c for c in range(chunks) if placed[c] == d] for d in range(p)]
@@ -193,7 +193,7 @@ def _greedy(
         for d in range(p):
             choices = []
             for chunk in mine[d]:
-                # A first chunk's forward must leave room for the later chunks of what is already on its way.
+                # A first chunk's forward must leave room for the later chunks of microbatches already in flight.
                 first = mine[d][0]
                 coming = sum(count[first]["F"] - count[c]["F"] for c in mine[d][1:]) if chunk == first else 0
                 share = held[d] < len(mine[d]) * (p - d if chunks == p else p)
@@ -224,9 +224,9 @@ def _greedy(
 class _Row(NamedTuple):
     """A schedule.
 
-    order     of p devices, v chunks each (where sequences are cut: v slices each), m microbatches
+    order     of p devices, v chunks each (if sequences are cut: v slices each), m microbatches
     loops     v may be more than 1
-    valley    chunks lie in a V, or in several
+    valley    chunks are in one or several Vs
     twins, slices    as in Pipeline; slices: there may be several
     """
 
@@ -237,7 +237,7 @@ class _Row(NamedTuple):
     slices: bool = False
 
     def chunks(self, loops: int) -> int:
-        """Of the model, on a device, in one direction."""
+        """Chunks of the model per device in one direction."""
         return loops * (2 if self.valley else 1)
 
 
@@ -250,7 +250,7 @@ PIPELINES: Mapping[str, _Row] = {
     "zb1p": _Row(_zero_bubble(lambda p, m: p, False)),
     "zb2p": _Row(_zero_bubble(lambda p, m: 2 * p, False)),
     "zbv": _Row(_zero_bubble(lambda p, m: 2 * p, True), valley=True),
-    # Controllable Memory, section 3: half and a third of 1f1b's activations, and what of a stage is on its way.
+    # Controllable Memory, section 3: half and a third of 1f1b's activations, plus those of a stage in transit.
     "v_half": _Row(_zero_bubble(lambda p, m: p + 2, True), valley=True),
     "v_min": _Row(_zero_bubble(lambda p, m: -(-2 * p // 3) + 2, True), valley=True),
     "dualpipe_v": _Row(_dualpipe_v, valley=True),

@@ -5,12 +5,12 @@
     seq1f1b, 2 slices     0  F0a F0b F1a .. B0b F1b B0a .. B1b .. B1a
                           1      F0a F0b B0b F1a B0a F1b B1b B1a
 
-A piece attends to its own tokens and to keys and values of earlier pieces, which its device has; so forwards go from
-the first piece to the last, backwards from the last to the first. k slices divide the bubble by k: of m microbatches
+A piece attends to its own tokens and to keys and values of earlier pieces, which its device has. So forwards go from
+the first piece to the last, backwards from the last to the first. k slices divide the bubble by k: with m microbatches,
 (p - 1) / (k m + p - 1) of the time is idle. Here pieces have the same number of tokens.
 
-Li et al., TeraPipe (ICML 2021), section 3; Sun et al., Seq1F1B (2024), section 3: devices hold (p - d + k - 1) / k
-microbatches' activations, where those of 1f1b hold p - d. Pieces of equal work, not length, are not here.
+Li et al., TeraPipe (ICML 2021), section 3; Sun et al., Seq1F1B (2024), section 3: devices hold the activations of
+(p - d + k - 1) / k microbatches, those of 1f1b p - d. Pieces of equal work instead of length are not implemented.
 """
 
 from __future__ import annotations

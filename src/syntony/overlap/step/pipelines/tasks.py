@@ -35,10 +35,10 @@ Orders = tuple[tuple[Task, ...], ...]
 class Pipeline:
     """places: the device of each chunk; orders: the tasks of each device, first to last.
 
-    twins     the later half of the microbatches goes the other way: their chunk c lies where chunk -1 - c of the others
-              does, so that every device has two chunks, and each chunk two devices
-    slices    so many microbatches in a row are the pieces of one, cut along the sequence: a piece's forward follows
-              those of earlier pieces, its backward those of later ones
+    twins     the later half of the microbatches goes the other way: their chunk c is where chunk -1 - c of the others
+              is, so every device has two chunks, and each chunk two devices
+    slices    this many consecutive microbatches are the pieces of one, cut along the sequence: a piece's forward
+              follows those of earlier pieces, its backward those of later ones
     """
 
     places: tuple[int, ...]
@@ -48,12 +48,12 @@ class Pipeline:
     slices: int = 1
 
     def place(self, chunk: int, microbatch: int) -> int:
-        """The device on which a chunk meets a microbatch."""
+        """The device on which a chunk processes a microbatch."""
         back = self.twins and 2 * microbatch >= self.microbatches
         return self.places[-1 - chunk if back else chunk]
 
     def check(self) -> None:
-        """Raises UserError unless every chunk meets every microbatch once, on its device, in an order that can run."""
+        """Raises UserError unless every chunk processes every microbatch once, on its device, in a feasible order."""
         want = {(chunk, microbatch) for chunk in range(len(self.places)) for microbatch in range(self.microbatches)}
         for kinds in ("F", "BX", "BW"):
             found = [task[1:] for order in self.orders for task in order if task.kind in kinds]
@@ -68,7 +68,7 @@ class Pipeline:
         finish(self, Times())
 
     def _check_loans(self, order: tuple[Task, ...]) -> None:
-        """What is lent was made before, and comes back before it is used."""
+        """Loans are made after the forward, and come back before they are used."""
         place = {task: number for number, task in enumerate(order)}
         for task in (task for task in order if task.kind in LEND + RETURN):
             turns = [place.get(task._replace(kind=kind), -1) for kind in ("F", LEND, RETURN, "B")]
@@ -77,7 +77,7 @@ class Pipeline:
 
 
 def needs(task: Task, chunks: int, split: bool) -> Task | None:
-    """What of the same microbatch must have ended before the task, in the chain of chunks; None: nothing."""
+    """The task of the same microbatch that must precede it in the chain of chunks; None if there is none."""
     if task.kind == "F":
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
     if task.kind == "W":
@@ -87,7 +87,7 @@ def needs(task: Task, chunks: int, split: bool) -> Task | None:
 
 
 def _piece_before(task: Task, slices: int) -> Task | None:
-    """The same task of the piece of the sequence that comes before it in its direction; None: there is none."""
+    """The same task of the previous piece of the sequence in its direction; None if there is none."""
     step = -1 if task.kind == "F" else 1
     other = task._replace(microbatch=task.microbatch + step)
     alike = task.kind in "FBX" and other.microbatch // slices == task.microbatch // slices
@@ -127,6 +127,6 @@ def finish(pipeline: Pipeline, times: Times) -> float:
 
 
 def places(devices: int, chunks: int, valley: bool) -> tuple[int, ...]:
-    """The device of each chunk, so many per device: in a loop, or in a V, which several are a wave."""
+    """The device of each chunk, equally many per device: in a loop, or in a V; several Vs are a wave."""
     down = tuple(range(devices))
     return (down + down[::-1]) * (chunks // 2) if valley else down * chunks

@@ -3,13 +3,13 @@
     2 devices, 2 waves    chunk   0  1  2  3  4  5  6  7
                           device  0  1  1  0  0  1  1  0
 
-Like Chimera a device has early and late chunks of the model, which fill each other's gaps, but every chunk is there
-once. More waves make smaller chunks, so the first backward comes sooner: of p microbatches, with a backward of two
+As in Chimera, a device has early and late chunks of the model, which fill each other's gaps, but every chunk exists
+once. More waves make smaller chunks, so the first backward comes sooner: with p microbatches and a backward of two
 forwards, (2 p - 2) / (3 p w + p - 1) of the time is idle (the orders here reach it; the formula is quoted from memory).
 Liu et al., Hanayo (SC 2023), section 3.
 
-The order is found in time: a free device takes a backward before a forward, then the earliest microbatch. Of more
-than p microbatches, either so many are on their way at most, or rounds of p follow each other; whichever ends sooner.
+The order is found by simulation: a free device takes a backward before a forward, then the earliest microbatch. With
+more than p microbatches, either at most p are in flight, or rounds of p follow each other; whichever ends sooner.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _in_time(placed: tuple[int, ...], microbatches: int, times: Times, shallow: 
     free = [0.0] * devices
 
     def begins(kind: str, chunk: int) -> tuple[float, bool, int, int, Task] | None:
-        """When the chunk's next task of the kind could begin, and what decides between those that could then."""
+        """When the chunk's next task of the kind could begin, and the tie-breakers."""
         number = count[kind, chunk]
         entering = kind == "F" and chunk == 0
         if number == microbatches or (entering and number - count["B", 0] >= devices):
