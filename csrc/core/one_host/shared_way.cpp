@@ -5,15 +5,26 @@
 namespace syntony {
 namespace {
 
-// Measured (2 and 4 ranks, 2 cores with 2 MiB of cache each; `python -m syntony.benchmarks runtime choices`) with
-// inputs written before each call: reading them from their writer's cache, and rewriting them after peers have read
-// them, costs more than copies through the cache. From these block sizes on, which exceed such caches, saving the copy
-// pays off. With copies by string instruction (2 cores, 1 MiB of cache each and 32 for both) it pays off much later:
-// all_gather of 8 MiB, 2 ranks, 793 us from the peers' buffers and 298 through copies; 4 ranks, 2,557 and 1,143.
-constexpr std::size_t kMovedBytes = std::size_t{1} << 20U;
-constexpr std::size_t kMovedByStringBytes = std::size_t{8} << 20U;
-constexpr std::size_t kAddedBytes = std::size_t{2} << 20U;
-constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;
+/// From these sizes of a block on, ranks read their peers' buffers instead of copies that stay in cache.
+struct Limits {
+  std::size_t moved;
+  std::size_t gathered;       // all_gather: every rank reads the same blocks
+  std::size_t added;          // sums of which each rank wants a part
+  std::size_t added_for_all;  // all_reduce
+};
+
+constexpr std::size_t operator""_MiB(unsigned long long count) { return static_cast<std::size_t>(count) << 20U; }
+
+// Measured with inputs that are written before each call (`python -m syntony.benchmarks runtime choices`): reading them
+// out of their writer's cache, and writing them again after peers have read them, costs more than copies through the
+// cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
+// pays off.
+constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB};
+// Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. 2 ranks, us from the peers'
+// buffers and through copies: all_gather of 32 MiB 3,537 and 1,750, reduce_scatter of 16 MiB 1,912 and 1,176,
+// all_reduce of 16 MiB 2,899 and 1,895, but all_to_all of 32 MiB 2,888 and 3,376. 4 ranks: all_reduce of 16 MiB 7,834
+// and 6,115, of 32 MiB 13,489 and 19,145.
+constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB};
 // Bytes that all ranks contribute to a sum, or each of two ranks: above this, reading only one's share pays off.
 constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;
 constexpr std::size_t kOneShotOfTwo = std::size_t{1} << 20U;
@@ -30,8 +41,10 @@ SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t byt
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const bool sums = facts_of(collective).reduces;
-  const std::size_t moved = copies_by_string() ? kMovedByStringBytes : kMovedBytes;
-  const std::size_t least = collective == Collective::all_reduce ? kAddedForAllBytes : sums ? kAddedBytes : moved;
+  const Limits& limits = copies_by_string() ? kByString : kByRegisters;
+  std::size_t least = sums ? limits.added : limits.moved;
+  if (collective == Collective::all_reduce) least = limits.added_for_all;
+  if (collective == Collective::all_gather) least = limits.gathered;
   // With `reduce`, ranks without a result have no buffer for their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);

@@ -20,12 +20,20 @@ from tests.csrc.runtime.cases import COLLECTIVES, ROOTED, even_case, generator, 
 from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 
-READ = next(size for size in (1 << 20, 8 << 20) if _core.shared_way("all_gather", 2, size) == "reference")
+
+def first_read(collective: str) -> int:
+    """Bytes of a block from which on peers' buffers are read."""
+    return next(
+        size for size in (m << 20 for m in (1, 2, 8, 32, 64)) if _core.shared_way(collective, 2, size) == "reference"
+    )
+
+
+READ = first_read("all_to_all")
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 16_380, 65_536, 131_072, 131_076, 400_000, READ + 4)
 PR_SET_PTRACER = 0x59616D61
 SMALL = 256 << 10  # goes through copies
-LARGE = 16 << 20  # everything is read from the peers' buffers, and written past the caches
+LARGE = max(16 << 20, first_read("all_reduce"))  # sums are read from the peers' buffers, and written past the caches
 
 
 def cases_of(ranks: int, reads: str, every: int = 1) -> list[Any]:
@@ -45,8 +53,8 @@ def cases_of(ranks: int, reads: str, every: int = 1) -> list[Any]:
         )
         for size, collective in (
             *((size, collective) for (i, size), (j, collective) in met if (i + j) % every == 0),
-            *(((LARGE, "all_reduce"), (LARGE + 4, "reduce_scatter")) if ranks <= 3 and reads != "0" else ()),
-            *([(LARGE + 4, "all_gather")] if ranks == 2 and reads != "0" else ()),
+            *(((LARGE, "all_reduce"), (LARGE + 4, "reduce_scatter")) if ranks == 2 and reads != "0" else ()),
+            *([(max(LARGE, first_read("all_gather")) + 4, "all_gather")] if ranks == 2 and every == 1 else ()),
         )
     ]
 
@@ -201,7 +209,7 @@ def secret_memory(bytes_: int) -> np.ndarray:
 def unreadable_on_one(rank: Rank) -> None:
     """Device-mapped memory is such: what is in it goes through copies, and the next operation as usual."""
     group = rank.join()
-    pieces = READ
+    pieces = first_read("all_gather")
     for turn, secret in enumerate((False, True, False, True)):
         mine = secret_memory(pieces) if secret and rank.rank == 1 else np.zeros(pieces, np.uint8)
         mine[:] = rank.rank + turn
