@@ -20,8 +20,8 @@ Doubles = NDArray[np.float64]
 
 
 class Linear(NamedTuple):
-    """An op of b bytes waits `alpha` seconds, in which its link is free for others, then takes it for `fixed` seconds
-    and `beta` x b."""
+    """An op of b bytes waits `alpha` seconds, during which its link is free for others, then occupies it for `fixed`
+    seconds and `beta` x b."""
 
     alpha: float
     beta: float
@@ -30,7 +30,7 @@ class Linear(NamedTuple):
 
 @dataclass(frozen=True)
 class Wire:
-    """What a lane's Ops take, and on which link of their device: lanes of one link take turns, op by op."""
+    """The costs of a lane's Ops, and the link of their device: lanes of one link take turns, op by op."""
 
     kinds: Mapping[Kind, Linear]
     link: str = "network"
@@ -38,18 +38,19 @@ class Wire:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of every Op its seconds.
-    flops        floating-point operations per second of a device with speed 1 (Layout.speeds)
+    """The seconds of every Op.
+
+    flops        floating-point operations per second of a device, of speed 1 (Layout.speeds)
     wires        by lane
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
-    measured     seconds of computation by key of the recorded Op; its parts share them by their amounts. For a
-                 communication Op: seconds on its link, by its own key
-    amounts      of measured Ops whose amount a policy may change: seconds grow with it
-    launch       seconds of measured Ops that do not depend on amounts: each part takes all of them
+    measured     seconds of computing by key of the recorded Op; parts of it share them by their amounts. Of an Op
+                 that moves: seconds on its link, by its own key
+    amounts      of what is measured, where a policy may change how much it is: seconds grow with it
+    launch       seconds of what is measured that do not depend on amounts: each part has all of them
+    start        seconds that an Op takes beyond what is measured for each further part of a transfer that it starts
     overhead     seconds between two launches of a lane
-    contention   computation gets slower by this fraction while its device communicates
-    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are then
-                 other groups); None: all of them are like `dp`
+    contention   computing gets slower by this fraction while its device moves something
+    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
                  groups then); None: all of them are like `dp`
     """
 
@@ -67,11 +68,11 @@ class Cost:
     def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
         """By row of the graph: seconds on the processor or the link, and seconds before it takes the link.
 
-        Raises UserError for a lane or a kind that no wire is known for.
+        Raises UserError for a lane or a kind without a known wire.
         """
         taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
         speeds = graph.layout.speeds if graph.layout is not None else ()
-        whole: dict[tuple[OpKey, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
+        whole: dict[tuple[OpKey, ...], tuple[float, int]] = {}  # amount of all parts of a measured Op, and their number
         if self.measured:
             for op in graph:
                 if op.of and not op.kind.moves:
@@ -105,7 +106,7 @@ class Cost:
         return taken, waited
 
     def _part(self, seconds: float, amount: float, whole: float, parts: int, launch: float) -> float:
-        """Of what takes so many seconds in one."""
+        """The seconds of a part if the whole takes `seconds`."""
         launch = min(launch, seconds)
         return launch + (seconds - launch) * (amount / whole if whole else 1 / parts)
 
@@ -119,7 +120,7 @@ class Cost:
         return {**flat, **self.wires}
 
     def _known(self, graph: Graph, key: OpKey) -> float | None:
-        """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""
+        """Measured seconds; for half of a backward its share of the whole, for a whole one the sum of its halves."""
         known = self.measured.get(key)
         if known is not None or not self.measured:
             return known
@@ -134,7 +135,7 @@ class Cost:
         return self._part(whole, shares[key.kind == Kind.BACKWARD_WEIGHT], sum(shares), 2, self.launch)
 
     def _amount(self, graph: Graph, key: OpKey) -> float:
-        """Of what was measured; 0 where policies do not change it."""
+        """The measured amount; 0 if policies do not change it."""
         if key.kind in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) and self.amounts:
             shares = graph.layers[key.layer].backward
             whole = self.amounts.get(key._replace(kind=Kind.BACKWARD), 0.0)
@@ -154,7 +155,7 @@ def started(graph: Graph) -> Counter[OpKey]:
 
 
 def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
-    """What this kind of communication takes on a lane. UserError where nothing says so."""
+    """The cost of this kind of communication on a lane. UserError if it is unknown."""
     if lane not in wires:
         raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(wires) or 'none'}")
     try:
@@ -164,9 +165,9 @@ def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
 
 
 def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "network") -> Wire:
-    """What collectives take that send every byte as seldom as can be, among so many ranks at so many bytes per second.
+    """The cost of bandwidth-optimal collectives among `ranks` ranks at `bandwidth` bytes per second.
 
-    alpha    seconds per message; a collective's phases have ranks - 1 of them, an all_reduce two phases
+    alpha    seconds per message; a collective's phase has ranks - 1 of them, an all_reduce has two phases
     """
     phase = Linear(alpha * (ranks - 1), (ranks - 1) / ranks / bandwidth)
     single = Linear(alpha, 1 / bandwidth)

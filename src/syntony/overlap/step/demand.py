@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_WORTH = 0.05  # of the busiest rank's rows: what moving experts must save
+_WORTH = 0.05  # of the busiest rank's rows: the least saving that justifies moving experts
 
 
 def boxes_asked(shares: Doubles, boxes: int, top: int) -> Doubles:
@@ -44,11 +44,11 @@ def zipf(experts: int, skew: float, first: int = 0) -> Doubles:
 
 
 def placed(asked: Sequence[float] | Doubles | Integers, ranks: int, before: Integers) -> Integers:
-    """The place of each expert, such that ranks have about as many rows: the most wanted first, each to the rank with
-    the fewest rows that has room (Graham's longest first). As before, where that leaves the busiest no less to do.
-    found = np.where(home == before // local, before, -1)  # experts that stay on a rank keep their place
+    """The place of each expert that balances rows over ranks: the most requested first, each to the rank with the
+    fewest rows that has room (Graham's longest first). Unchanged if that is at least as good for the busiest rank.
+
     asked     rows by expert
-    before    the places that they have; place p is with rank p // (experts / ranks)
+    before    their current places; place p is with rank p // (experts / ranks)
     """
     rows, local = np.asarray(asked, np.float64), len(before) // ranks
     load, room, home = np.zeros(ranks), np.full(ranks, local), np.zeros(len(before), np.int64)
@@ -57,7 +57,7 @@ def placed(asked: Sequence[float] | Doubles | Integers, ranks: int, before: Inte
         home[expert], load[rank], room[rank] = rank, load[rank] + rows[expert], room[rank] - 1
     if load.max() > (1 - _WORTH) * np.bincount(before // local, rows, ranks).max():
         return before.copy()
-    found = np.where(home == before // local, before, -1)  # who stays, stays in his place
+    found = np.where(home == before // local, before, -1)  # experts that stay on a rank keep their place
     for rank in range(ranks):
         free = np.setdiff1d(np.arange(rank * local, (rank + 1) * local), found)
         found[(home == rank) & (found < 0)] = free
@@ -65,8 +65,8 @@ def placed(asked: Sequence[float] | Doubles | Integers, ranks: int, before: Inte
 
 
 class Loads(NamedTuple):
-    """Of the busiest rank, with as many guests as the place says: rows that it computes, and that pass its wire with
-    the weights of guests, in bytes, and without."""
+    """Loads of the busiest rank by number of guests (the index): rows that it computes, and bytes over its wire with
+    and without the weights of guests."""
 
     computed: Doubles
     dispatched: Doubles
@@ -75,10 +75,10 @@ class Loads(NamedTuple):
 
 @dataclass(frozen=True)
 class Demand:
-    """What a microbatch's rows are expected to ask for; all ranks ask alike.
+    """The expected requests of a microbatch's rows; all ranks request alike.
 
     rows     of a rank: copies of its tokens, one for each of their experts
-    first    the expert that is most in demand
+    first    the most requested expert
     """
 
     rows: int
@@ -95,11 +95,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Visits:
-    """Experts are guests where that pays, by each microbatch's counts.
+    """Makes experts guests if that pays, by each microbatch's counts.
 
     row, byte    seconds of computing a row, forward and backward; seconds of a byte on a rank's wire
     row_bytes, weight_bytes    of what travels: a row, and an expert
-    together     all are, or none: rows travel or experts do (Hwang et al., Tutel, MLSys 2023, section 3.2)
+    together    either all or none are: rows travel or experts do (Hwang et al., Tutel, MLSys 2023, section 3.2)
     """
 
     row: float
@@ -109,7 +109,7 @@ class Visits:
     together: bool = False
 
     def loads(self, counts: Doubles, order: NDArray[np.int64]) -> Loads:
-        """Of rows by rank and expert, with 0, 1, .. guests in this order."""
+        """The loads for rows by rank and expert, with 0, 1, .. guests in this order."""
         ranks, experts = counts.shape
         home = order // (experts // ranks)
         asked = counts[:, order].T  # [place, rank]
@@ -130,12 +130,12 @@ class Visits:
         )
 
     def seconds(self, counts: Doubles) -> Doubles:
-        """Of a layer's forward and backward, for 0, 1, .. guests."""
+        """Seconds of a layer's forward and backward, for 0, 1, .. guests."""
         loads = self.loads(counts, wanted(counts))
         return self.row * loads.computed + 2 * self.byte * (loads.dispatched + loads.combined)
 
     def guests(self, counts: Doubles) -> NDArray[np.int64]:
-        """Their numbers, in order."""
+        """The numbers of the guests, in order."""
         seconds = self.seconds(counts)
         if self.together:
             seconds[1:-1] = np.inf
@@ -143,7 +143,7 @@ class Visits:
 
 
 def wanted(counts: Doubles) -> NDArray[np.int64]:
-    """Experts, the most in demand first."""
+    """Experts, the most requested first."""
     return np.argsort(-counts.sum(axis=0), kind="stable")
 
 

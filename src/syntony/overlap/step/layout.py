@@ -9,9 +9,9 @@ and `outer` the ranks at the same position in these.
 With secondary shards, `near` are neighbours in `dp` that gather weights for the backward among themselves.
 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
-and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. If
-pipelines run in both directions (Chimera), a layer is on two devices, both in its group `dp`. Experts are distributed
-over `ep` of those ranks; their copies are summed in `edp`.
+and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
+pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
+spread over `ep` of those ranks; their copies meet in `edp`. With `relay`, `ep_near` are the ranks of a box, and
 `ep_far` those at one place of their boxes.
 """
 
@@ -35,10 +35,10 @@ _COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders",
 
 
 class Clip(StrEnum):
-    """What clipping of gradients by their norm costs.
+    """How gradients are clipped by their norm.
 
+    EXACT       no weight changes before the norm of all gradients is known
     OPTIMISTIC  weights change at once; if the norm turns out too large, the step is undone and repeated
-    OPTIMISTIC  weights change at once; where the norm turns out too large, the step is taken back and done again
     OFF         gradients are not clipped
     """
 
@@ -56,10 +56,10 @@ class Parallel:
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
     spread               each replica updates a part of a shard, so the optimizer's state is divided by all of dp x cp,
                          while weights and gradients move among the ranks of one replica
-    secondary            with zero=3: so many neighbours keep a part each of what is gathered for the forward, and
-                         gather weights for the backward out of these (ZeRO++'s hpZ); 1: out of all ranks' shards again
+    secondary            with zero=3: this many neighbours each keep a part of what is gathered for the forward, and
+                         gather weights for the backward from these (ZeRO++'s hpZ); 1: from all ranks' shards again
     sequence             with tp: between the branches, activations are sharded along the sequence
-    grid                 instead: tp is a square of ranks, with a block of every matrix and of every activation each
+    grid                 instead: tp is a square of ranks, each with a block of every matrix and activation
     dedup                with tp and ep: tokens are sent to experts once, each rank of tp sends a part of their width;
                          without, each sends the whole (duplicate token dropping of Singh et al., TED, ICS 2023)
     relay                so many neighbours of ep are a box: a token is sent once to each box with experts for it, and
@@ -70,9 +70,9 @@ class Parallel:
                          they go on to the next such ring (double rings); 1: all are one ring
     schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks a device has, or waves
     slices               of each sequence, which go through the pipeline one after the other
-    speeds               of the pipeline's devices, relative to each other, by which layers are dealt; empty: all alike
-    recompute            activations are computed again instead of kept
-    prefetch             with zero=3: for how many layers ahead weights are gathered
+    speeds               of the pipeline's devices, relative, by which layers are assigned; empty: all equal
+    recompute            activations are recomputed instead of kept
+    prefetch             with zero=3: the number of layers ahead for which weights are gathered
     """
 
     dp: int = 1
@@ -104,7 +104,7 @@ class Parallel:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """How many ranks meet on each lane."""
+        """The number of ranks in each lane's group."""
         data = self.dp * self.cp
         return {
             "dp": data // self.replicas * self.copies,
@@ -126,32 +126,32 @@ class Parallel:
 
     @property
     def side(self) -> int:
-        """Of the grid of tp: so many ranks are in a row, and in a column. 1: there is none."""
+        """The side of tp's grid; 1: no grid."""
         return isqrt(self.tp) if self.grid else 1
 
     @property
     def trading(self) -> int:
-        """How many ranks of cp trade their tokens for heads."""
+        """The number of cp's ranks that trade their tokens for heads."""
         return {"ulysses": self.cp, "usp": self.traders}.get(self.attention, 1)
 
     @property
     def rings(self) -> int:
-        """How many ranks are in a ring in which keys and values go round."""
+        """The number of ranks in a ring of keys and values."""
         return self.cp // self.trading
 
     @property
     def ring(self) -> int:
-        """How many of these are neighbours in an inner ring; all of them, if there is but one."""
+        """The number of these in an inner ring; all of them if there is only one."""
         return self.inner if self.inner > 1 else self.rings
 
     @property
     def halves(self) -> int:
-        """Pieces of a sequence that a rank of a ring has."""
+        """The number of pieces of a sequence on a rank of a ring."""
         return 2 if self.attention in ("ring", "usp") and self.rings > 1 else 1
 
     @property
     def copies(self) -> int:
-        """Of each layer, within a pipeline."""
+        """Copies of each layer within a pipeline."""
         row = PIPELINES.get(self.schedule)
         return 2 if row is not None and row.twins else 1
 
@@ -163,7 +163,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Layout(Parallel):
-    """How a step lies on the machine. Raises UserError where its sizes do not fit together.
+    """The layout of a step. Raises UserError if its sizes do not fit together.
 
     microbatches    per data-parallel rank and step
     clip            of gradients
@@ -239,10 +239,10 @@ class Layout(Parallel):
 
     @property
     def chunks(self) -> int:
-        """Of the model, on a device: a V has two."""
+        """Chunks of the model per device: a V has two."""
         return PIPELINES[self.schedule].chunks(self.loops)
 
     @property
     def units(self) -> int:
-        """What goes through the pipeline: microbatches, or slices of them."""
+        """The units in the pipeline: microbatches, or slices of them."""
         return self.microbatches * self.slices

@@ -42,5 +42,5 @@ def members(layout: Parallel, lane: str) -> Ranks:
         return boxes.reshape(pp, -1, boxes.shape[-1])
     size = layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]  # neighbours, and who is at one place of them
     rows = ranks.reshape(pp, data // size, size, tp)
-    own = 1 if lane in ("replicas", "edp") else 2  # the axis along which a group lies
+    own = 1 if lane in ("replicas", "edp") else 2  # the axis of a group
     return np.moveaxis(rows, own, -1).reshape(pp, -1, rows.shape[own])

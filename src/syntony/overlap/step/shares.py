@@ -14,10 +14,10 @@ from syntony.base.command import UserError
 
 
 def dealt(rows: int, speeds: Sequence[float], least: int = 1) -> tuple[int, ...]:
-    """So many rows among ranks of these relative speeds, such that the last to be done is done first: one after
-    another to whoever would be done with it soonest, which no other way betters. Raises UserError for too few rows.
+    """Assigns rows to ranks of these relative speeds so that the last one finishes first: each row goes to the rank
+    that would finish it soonest, which is optimal. Raises UserError for too few rows.
 
-    least    that everybody gets
+    least    for each rank
     """
     if rows < least * len(speeds):
         raise UserError(f"{rows} sequences are too few for {len(speeds)} ranks of {least} at least")

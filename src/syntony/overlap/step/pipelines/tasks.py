@@ -11,8 +11,8 @@ LEND, RETURN = ">", "<"
 
 
 class Task(NamedTuple):
-    """`kind` F, B, X or W of a chunk of layers, for one microbatch; or LEND, from when on what its forward has left
-    moves to the device at the other end of the pipeline, and RETURN, from when on it comes back."""
+    """`kind` F, B, X or W of a chunk of layers, for one microbatch; or LEND, from which on the activations of its
+    forward move to the device at the other end of the pipeline, and RETURN, from which on they come back."""
 
     kind: str
     chunk: int

@@ -34,7 +34,7 @@ def _rounds(order: Orders, count: int, size: int) -> Orders:
 
 
 def _in_time(placed: tuple[int, ...], microbatches: int, times: Times, shallow: bool) -> Orders:
-    """shallow: of backwards that a device could begin, that of the earliest chunk, not of the earliest microbatch."""
+    """shallow: of possible backwards, takes that of the earliest chunk, not of the earliest microbatch."""
     devices, chunks = max(placed) + 1, len(placed)
     took = {"F": times.forward, "B": times.inputs + times.weights}
     ended: dict[Task, float] = {}
