@@ -1,1 +1,1 @@
-"""A transformer trainer that can be read in an evening: its loop is an interpreter of a Plan (`syntony.overlap`)."""
+"""A small transformer trainer whose loop interprets a Plan (`syntony.overlap`)."""

@@ -1,7 +1,8 @@
-"""`--set parallel=auto`: the layout for the ranks at hand that is predicted to be the fastest.
+"""`--set parallel=auto`: the layout that is predicted to be the fastest for the available ranks.
 
-Model, text and policy are the configuration's, and so is what a microbatch has; sizes of the parallelisms, sharding and
-the pipeline's schedule are looked for (overlap/layouts). Every rank comes to the same answer: no clock is read.
+Model, text, policy and microbatch size come from the configuration; the sizes of the parallelisms, sharding and the
+pipeline's schedule are searched (overlap/layouts). The search does not depend on time, so every rank gets the same
+result.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from syntony.overlap.layouts.space import Candidate, Question
 from syntony.overlap.predict.machine import cost_of, machine_of
 from syntony.trainer.config import Config, Parallel, checked
 
-_MOST = 12  # layouts that are simulated
+_MOST = 12  # layouts to simulate
 
 
 def laid_out(config: Config, setting: str, ranks: int | None) -> Config:
-    """The configuration with [parallel] filled in. Raises UserError where no layout fits.
+    """The configuration with [parallel] filled in. Raises UserError if no layout fits.
 
     setting   `parallel=auto`, or `parallel=auto:network=1.25e9,box=4e9` for a machine unlike `overlap list`'s cpu
     ranks     None: as many as the launcher has started, or as there are processors here
@@ -34,9 +35,9 @@ def laid_out(config: Config, setting: str, ranks: int | None) -> Config:
 
 
 def fewer(config: Config, ranks: int) -> Config:
-    """The configuration for so many ranks at most: the parallelisms as they are and another number of replicas of the
-    model, as many as the batch can be dealt to; where there is no whole replica left, the layout that is predicted to
-    be the fastest. Every rank comes to the same answer. Raises UserError where no layout fits.
+    """The configuration for at most `ranks` ranks: the same parallelisms with another number of replicas of the model,
+    as many as the batch can be divided among; if not even one replica fits, the layout that is predicted to be the
+    fastest. Every rank gets the same result. Raises UserError if no layout fits.
     """
     given = config.parallel
     for dp in range(ranks // (given.ranks // given.dp), 0, -1):

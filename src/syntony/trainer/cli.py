@@ -1,4 +1,4 @@
-"""The verb `train`."""
+"""The command `train`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _start(arguments: argparse.Namespace, work: Work | None, restarts: int = 0, 
             raise
         print(f"syntony: {failure}", file=sys.stderr)
         code = 1
-    if code and "RANK" in os.environ:  # whoever restarts us waits for our end, and torch's takes its time
+    if code and "RANK" in os.environ:  # a restarting launcher waits for our end, and torch's shutdown takes time
         sys.stdout.flush()
         os._exit(code)
     return code
@@ -109,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     policies = tuple(split_policies(arguments.policies))
     for name in policies:
-        wanted(name)  # refuses what there is not before ranks start
+        wanted(name)  # rejects unknown policies before ranks start
     contest = Contest(policies, arguments.steps, arguments.rounds, arguments.output or "", arguments.json)
     return _start(arguments, contest.run)
 

@@ -1,7 +1,7 @@
-"""What is trained, on what, how: one TOML file, and `--set section.key=value` on top of it.
+"""The training configuration: one TOML file, overridden by `--set section.key=value`.
 
-A section is a dataclass below, a key a field of it; that is all there is to know. What is wrong is said in one sentence
-with file, line and key, before anything starts.
+Each section is a dataclass below, and each key is one of its fields. Errors are reported in one sentence with file,
+line and key, before anything starts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Model:
     blocks: int = 4
     width: int = 128
     heads: int = 4
-    kv: int = 0  # heads of keys and values, each for as many neighbouring heads (grouped-query attention); 0: all
+    kv: int = 0  # heads of keys and values, each shared by adjacent heads (grouped-query attention); 0: all
     hidden: int = 0  # of the MLP; 0: 4 widths, or 8/3 of one for swiglu, as a multiple of 64
     context: int = 128
     vocabulary: int = 256
@@ -47,16 +47,16 @@ class Model:
         0.0  # most rows of an expert, of a rank's microbatch, over its even share; more are dropped, which
     )
     # changes what is learned. 0: nothing is dropped
-    together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
+    together: int = 1  # number of blocks per layer, for fewer and longer ops if blocks are thin
 
     @property
     def sharing(self) -> int:
-        """How many heads have the same keys and values."""
+        """The number of heads that share keys and values."""
         return self.heads // (self.kv or self.heads)
 
     @property
     def spec(self) -> ModelSpec:
-        """Its shape, as the planner has it."""
+        """Its shape in the planner's terms."""
         gated, learned = self.activation == "swiglu", self.positions == "learned"
         return ModelSpec(
             self.width, self.blocks, self.heads, self.kv or self.heads, self.hidden, self.vocabulary, self.context,
@@ -73,7 +73,7 @@ class Data:
     rows: int = 4
     microbatches: int = 4
     shares: tuple[int, ...] = ()  # sequences of the microbatches of each data rank, `rows` on average; empty: all alike
-    deal: Literal["evenly", "measured"] = "evenly"  # measured: shares by how fast ranks compute, found before the start
+    deal: Literal["evenly", "measured"] = "evenly"  # measured: shares by the ranks' measured speeds
 
     def rows_at(self, index: int) -> int:
         """Sequences of the microbatch of this global index."""
@@ -95,14 +95,14 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The policy that makes the Plan, and its knobs; or a plan that was made before."""
+    """The policy that makes the Plan, and its knobs; or an existing plan."""
 
     policy: str = "poseidon"  # `syntony overlap list` shows all; A+B: both; "search": what is best on real steps
     knobs: Mapping[str, Any] = field(default_factory=dict)
-    plan: str = ""  # a plan's file, instead
-    profile: int = 2  # steps that are measured before, and forgotten
-    follow: int = 0  # steps after which experts are placed anew, by what tokens asked for; 0: they stay (with ep)
-    tune: int = 0  # steps of each setting of the policy's knobs that is tried while training; 0: none is
+    plan: str = ""  # a plan file to use instead
+    profile: int = 2  # steps that are measured first, and discarded
+    follow: int = 0  # steps after which experts are placed anew by their demand; 0: they stay (with ep)
+    tune: int = 0  # steps per setting when tuning the policy's knobs during training; 0: no tuning
 
 
 @dataclass(frozen=True)
@@ -112,18 +112,18 @@ class Run:
     steps: int = 100
     seed: int = 0
     backend: str = "syntony"  # any torch backend
-    canonical: bool = True  # sums in one association whatever the layout, to the bit; else as the backend likes
+    canonical: bool = True  # sums with the same bits for every layout; else in the backend's order
     dtype: Literal["float32", "bfloat16"] = "float32"
-    placement: str = ""  # a file of `syntony place -o`: which rank of the run each one that was started is
-    device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
+    placement: str = ""  # a file of `syntony place -o`: the rank in the run of each started rank
+    device: str = "cpu"  # device for computation: cpu, cuda, or another of torch's
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
-    speeds: tuple[float, ...] = ()  # emulated: how fast data ranks compute, relative to `forward`; empty: all alike
-    skew: float = 0.0  # emulated: tokens ask for experts by Zipf's law with this exponent; 0: for all alike
+    speeds: tuple[float, ...] = ()  # emulated: speeds of data ranks, relative to `forward`; empty: all equal
+    skew: float = 0.0  # emulated: tokens choose experts by Zipf's law with this exponent; 0: uniformly
     threads: int = 1
-    timeout: float = 30.0  # seconds after which a silent rank is given up
+    timeout: float = 30.0  # seconds after which a silent rank is considered lost
     every: int = 10  # steps between lines of progress
-    held_out: int = 0  # steps between losses of held-out text, which cost a step without its update; 0: none
+    held_out: int = 0  # steps between evaluations on held-out text, each a step without its update; 0: none
     log: str = ""  # JSONL file
     save: str = ""  # folder of checkpoints
     save_every: int = 0  # steps; 0: at the end only
@@ -132,18 +132,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Elastic:
-    """A run that goes on when ranks are lost: their state is copied into the memory of others while it trains."""
+    """A run that survives the loss of ranks: their state is copied into the memory of others during training."""
 
     copies: int = (
         0  # of every shard, on other hosts where there are some; so many losses at a time are survived. 0: none
     )
     every: int = 1  # steps from one copy to the next
-    door: str = ""  # HOST:PORT at which ranks may join, of a host of this run
+    door: str = ""  # HOST:PORT of a host of this run at which ranks may join
 
 
 @dataclass(frozen=True)
 class Config:
-    """All of it. Read with `load`."""
+    """The whole configuration. Read with `load`."""
 
     model: Model = Model()
     data: Data = Data()
@@ -159,7 +159,7 @@ class Config:
 
     @property
     def layout(self) -> Layout:
-        """How a step lies on the ranks. Raises UserError where the sizes do not fit together."""
+        """The layout of a step. Raises UserError if the sizes do not fit together."""
         microbatches = self.data.microbatches // self.parallel.dp
         return Layout(**vars(self.parallel), microbatches=microbatches, clip=Clip(self.optimizer.clip))
 
@@ -168,9 +168,9 @@ BUNDLED: Mapping[str, Path] = bundled(Path(__file__).with_name("configs"), ".tom
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
-    """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key.
+    """The file with `section.key=value` settings applied, checked. Raises UserError with file, line and key.
 
-    Where there is no such file, the one of that name among `BUNDLED`.
+    If there is no such file, the one of that name among `BUNDLED`.
     """
     if not Path(path).is_file():
         path = BUNDLED.get(str(path), path)
@@ -216,7 +216,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
 
 
 def _lines(text: str) -> dict[tuple[str, str], int]:
-    """Where keys are: (section, key), and (section, "") for its heading."""
+    """The lines of keys: (section, key), and (section, "") for its heading."""
     found: dict[tuple[str, str], int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -261,7 +261,7 @@ def _typed(value: Any, kind: Any, what: str) -> Any:
 
 
 def checked(config: Config, where: Callable[[str, str], str]) -> Config:
-    """The same, with what is left to us filled in. Raises UserError for sizes that do not fit together."""
+    """The configuration with defaults filled in. Raises UserError if sizes do not fit together."""
     model, data, sizes, optimizer = config.model, config.data, config.parallel, config.optimizer
 
     def refuse(section: str, key: str, sentence: str) -> NoReturn:

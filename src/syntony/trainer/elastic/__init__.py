@@ -1,1 +1,1 @@
-"""Jobs that go on when ranks are lost, and grow when they come back."""
+"""Elastic jobs: they continue when ranks are lost, and grow when ranks come back."""

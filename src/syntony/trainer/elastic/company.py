@@ -1,12 +1,12 @@
-"""Who is in the job now: ranks that go on when some of them are lost, and let others in.
+"""The membership of an elastic job: ranks that continue when some are lost, and admit others.
 
-    ┌─► meet: which step is whole, who shows what of it ─► layout for those who are here ─► restore ─► train ──┐
+    ┌─► meet: the last complete step, who has what of it ─► layout for those present ─► restore ─► train ──────┐
     │                                                                                                          │
-    ├──── a rank is lost: those who are left shrink the group (nothing but it is needed for that) ◄────────────┤
-    └──── somebody knocks: at a step's end all meet anew, with who joins                          ◄────────────┘
+    ├──── a rank is lost: the survivors shrink the group (which needs only the group itself)       ◄───────────┤
+    └──── a rank knocks: at the end of a step all meet anew, with those that join                  ◄───────────┘
 
-Ranks that the layout has no place for watch: they hold what they held, and take part in what comes next. Weights and
-losses depend on no layout, so what a run computes does not show who was lost in it (docs/elastic.md).
+Ranks without a place in the layout watch: they keep their state and take part in later meetings. Weights and losses do
+not depend on the layout, so the results do not show which ranks were lost (docs/elastic.md).
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from syntony.trainer.state.moving import Moving
 from syntony.trainer.state.parts import parts_of
 
 _SHRINK = 30.0  # seconds that survivors wait for each other
-_JOIN = 10.0  # seconds that all wait for who joins
-_PATIENCE = 60.0  # seconds that who joins waits for a door
-_FOREVER = 1e6  # seconds that those who watch wait
+_JOIN = 10.0  # seconds that all wait for joining ranks
+_PATIENCE = 60.0  # seconds that a joining rank waits for a door
+_FOREVER = 1e6  # seconds that watching ranks wait
 
 
 class Grow(Exception):  # noqa: N818
-    """Somebody wants to join; all ranks are at rest before the same step."""
+    """A rank wants to join; all ranks have stopped before the same step."""
 
 
 class Company:
-    """One rank's part in it. `work` does everything.
+    """One rank's view of the membership. `work` does everything.
 
-    given     the configuration as it was loaded; that of the layout there is now is `config`
-    layouts   how many there have been, this one included
+    given     the configuration as loaded; `config` is that of the current layout
+    layouts   the number of layouts so far, including the current one
     news      what has happened since the last layout, in a sentence
-    moved     bytes that moved between ranks for this one
+    moved     bytes that moved between ranks for the current layout
     """
 
     def __init__(self, given: Config, group: Communicator) -> None:
         self.given, self.config, self.layouts, self.news, self.moved = given, given, 0, "", 0
         self._join(group)
-        self._held: list[Held] = []  # by layout: this one's, and the one before's until this one's is whole
+        self._held: list[Held] = []  # of the current layout, and of the previous one until the current one is complete
         self._begin: tuple[Version, list[list[int]], Table, dict[str, Tensor]] | None = None
         self._data: text.Text | None = None
         self._copies: Copies | None = None
@@ -76,7 +76,7 @@ class Company:
 
     @classmethod
     def join(cls, config: Config, door: str) -> Company | None:
-        """At a door; None when the job has ended before anybody was let in."""
+        """Joins at a door; None if the job has ended before any rank was admitted."""
         while (invited := knock(door, _PATIENCE)) is not None:
             rank, ranks, port = invited
             with suppress(ConnectionError, TimeoutError, CommunicationError):
@@ -94,12 +94,12 @@ class Company:
 
     @property
     def exchange(self) -> Exchange:
-        """Of the ranks that train."""
+        """The exchange of the training ranks."""
         assert self._active is not None
         return Meeting(self._active)
 
     def work(self, train: Callable[[Config, Exchange], None]) -> None:
-        """Trains to the end, whoever is lost. Raises RankError when nobody can go on."""
+        """Trains to the end, whichever ranks are lost. Raises RankError if nobody can continue."""
         while True:
             try:
                 if self.watches:
@@ -119,15 +119,15 @@ class Company:
     # ---- what training asks -----------------------------------------------------------------------------------------
 
     def text(self) -> text.Text:
-        """The text, which is read once."""
+        """The text, read once."""
         if self._data is None:
             self._data = text.read(self.given.data, self.given.model.context, bool(self.given.run.held_out))
         return self._data
 
     def restore(self, rank: Rank | None) -> int | None:
-        """Puts the state that the ranks have agreed on into one that has begun: the steps done; None: there is none.
+        """Loads the agreed state into a new rank; returns the number of completed steps, None without a state.
 
-        Collective over all, also those who watch (None).
+        Collective over all, including watching ranks (None).
         """
         if self._begin is None:
             return None
@@ -147,7 +147,7 @@ class Company:
         return version.step
 
     def copies(self, rank: Rank, cost: Cost) -> Copies:
-        """What copies the steps to come. Collective over those who train."""
+        """The copies of the coming steps. Collective over the training ranks."""
         assert self._active is not None
         given = self.given.elastic
         live = [pickle.loads(blob) for blob in gathered(self._active, pickle.dumps(runs_of(rank)))]
@@ -162,9 +162,9 @@ class Company:
         return self._copies
 
     def after(self, step: int, rank: Rank, settle: Callable[[], object]) -> None:
-        """A step has ended. Raises Grow, on all ranks alike, where somebody is let in now. Collective then.
+        """Called after a step. Raises Grow, on all ranks alike, if a rank is admitted now; collective then.
 
-        settle    ends what the ranks have begun together beside the steps; collective
+        settle    completes background work that the ranks have started together; collective
         """
         assert self._copies is not None
         if self._copies.whole is not None:
@@ -183,7 +183,7 @@ class Company:
         self._door: Door | None = None
 
     def _again(self, change: Callable[[], None]) -> None:
-        """Changes who is here, and meets; whoever is lost meanwhile is lost like any other."""
+        """Changes the membership, and meets; ranks lost meanwhile are handled as usual."""
         while True:
             try:
                 change()
@@ -193,7 +193,7 @@ class Company:
                 change = partial(self._shrink, error)
 
     def _meet(self) -> None:
-        """Agrees on what to go on from, and in which layout. Collective."""
+        """Agrees on the state to continue from, and on the layout. Collective."""
         mine = hashlib.sha256(json.dumps(asdict(self.given), sort_keys=True).encode()).digest()
         offers = {version: numbers for held in self._held for version, numbers in held.offers().items()}
         whole = self._copies is not None and self._copies.whole is not None
@@ -230,7 +230,7 @@ class Company:
         self._copies = None
 
     def _shrink(self, error: Exception) -> None:
-        """Goes on with those who are left. Raises `error` when nobody is gone: it was something else."""
+        """Continues with the survivors. Raises `error` if no rank is lost, since it had another cause."""
         old = self._group
         self._group = old.shrink(timeout=_SHRINK, name="company")
         gone = sorted(set(range(old.size)) - set(self._group.members))
@@ -239,7 +239,7 @@ class Company:
         self.news = f"rank{'s' * (len(gone) > 1)} {', '.join(map(str, gone))} of {old.size} lost"
 
     def _grow(self) -> None:
-        """Meets with those at the door. Who does not come after all is left out. Collective over all, at rest."""
+        """Meets with those at the door; those that do not come are left out. Collective over all, between steps."""
         self._ring(growing=True)
         door, size = self.given.elastic.door, self._group.size
         said = b""
@@ -248,7 +248,7 @@ class Company:
             said = json.dumps([self._door.admit(size, port), port]).encode()
         guests, port = json.loads(gathered(self._group, said)[self._opens or 0])
         if guests:
-            # The rank at the door is the one that the others meet at, which is rank 0 to them.
+            # The rank that opens the door hosts the meeting, which makes it rank 0 there.
             place = (self.rank - (self._opens or 0)) % size
             try:
                 grown = _grown(self.given, door, place, size + guests, port)
@@ -259,7 +259,7 @@ class Company:
             self.news = f"{guests} rank{'s' * (guests > 1)} joined"
 
     def _ring(self, growing: bool) -> None:
-        """Tells those who watch, and who hear it in `_watch`, that the job has ended, or that somebody joins."""
+        """Tells the watching ranks, which listen in `_watch`, that the job has ended, or that a rank joins."""
         if self._group.size > self.config.world and not self.watches:
             self._group.broadcast(np.array([growing]), 0)
 
@@ -276,7 +276,7 @@ class Company:
 
 
 def _grown(config: Config, door: str, rank: int, ranks: int, port: int) -> Communicator:
-    """The group of those who were there and those who join."""
+    """The group of the current members and those that join."""
     host, _ = split(door)
     with TcpBootstrap.of_this_job(rank, ranks, host, port, _JOIN) as bootstrap:
         return Communicator.create(bootstrap, config.run.timeout, "company")

@@ -1,14 +1,14 @@
-"""Each step's state is copied into other ranks' memory while the step goes on (Wang et al. 2023, "Gemini", SOSP).
+"""Copies each step's state into other ranks' memory during the step (Wang et al. 2023, "Gemini", SOSP).
 
     compute   | forward 0 | forward 1 | .. | backward 1 | backward 0 | optimizer
-    state     |  of step k: weights and memories do not change       | of k + 1
+    state     |  of step k: weights and optimizer state do not change    | of k + 1
     copied                  layer 0     layer 1 ..                 at the latest before a layer's gradients are summed
-    sent                    where the plan leaves the wires idle, the rest at the step's end
+    sent                    while the plan leaves the wires idle, the rest at the step's end
 
-A layer's state of step k is complete when its first forward of the step has run, and is overwritten by the optimizer.
-In between, this rank copies what it keeps; what a ward keeps is sent out of that copy. When all of a step's copies are
-whole on a rank, it says so to all in a word, whose answer nobody waits for before the next copies are due; only then is
-the version before given up.
+A layer's state of step k is complete when its first forward of the step has run, and the optimizer overwrites it. In
+between, this rank copies the parts that it keeps; parts for others are sent from that copy. When a rank has all copies
+of a step complete, it tells all others in a short message, which nobody waits for before the next copies are due. Only
+after that is the previous version given up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from syntony.trainer.state.parts import Cut, cut_of
 
 
 def runs_of(rank: Rank) -> list[tuple[Cut, int, int]]:
-    """What this rank trains with: runs of cuts' flat buffers."""
+    """The runs of cuts' flat buffers that this rank trains with."""
     return [
         (cut_of(sharded), shard.own.start, shard.own.stop)
         for sharded in rank.updates.layers.values()
@@ -46,7 +46,7 @@ def runs_of(rank: Rank) -> list[tuple[Cut, int, int]]:
 
 
 def kinds_of(optimizer: Optimizer) -> tuple[str, ...]:
-    """What an optimizer remembers of every element, by its own names: it is asked by a step on nothing."""
+    """The names of the optimizer's state per element, found by a step on an empty parameter."""
     slices = Slices(optimizer, [(torch.zeros(64, device="cpu"), True)])
     slices.update(slices.parameters, [torch.zeros(64, device="cpu")], optimizer.lr)
     state = slices.state(slices.parameters[0])
@@ -58,7 +58,7 @@ Word = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Source:
-    """What a piece of a bundle is copied from: elements [begin, end) of a shard; `at`: where in the buffer."""
+    """The source of a piece of a bundle: elements [begin, end) of a shard; `at`: position in the buffer."""
 
     shard: Shard
     begin: int
@@ -68,7 +68,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Copying:
-    """What is copied of a layer, as long as these are what the optimizer remembers of its slices."""
+    """The copy operations of a layer, valid while the optimizer's state tensors stay the same."""
 
     memories: list[tuple[Parameter, str, Tensor | None]]
     into: list[Tensor]
@@ -78,10 +78,10 @@ class _Copying:
 class Copies:
     """The copies of one rank, under one layout.
 
-    group      the ranks of the layout, and nobody else's: messages and words
+    group      of exactly the layout's ranks, for messages and words
     gaps       by compute op, the bytes that may be sent while it runs
     every      steps from one version to the next
-    knocking   whether somebody wants to join, as far as this rank knows
+    knocking   whether a rank wants to join, as far as this rank knows
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Copies:
         self._rank, self._held, self._group, self._gaps = rank, held, group, gaps
         self._every, self._knocking = every, knocking
         self.knocked = False
-        """Whether somebody wants to join: all ranks have the same answer after the same step."""
-        self._heard = False  # the last word's
+        """Whether a rank wants to join: all ranks have the same value after the same step."""
+        self._heard = False  # the last word's value
         self.whole: int | None = None
-        """The last step whose copies are known to be whole on all ranks."""
+        """The last step whose copies are known to be complete on all ranks."""
         self.sent = 0  # bytes
-        self._early = rank.plan.clip is not Clip.OPTIMISTIC  # else an update may be taken back until the first backward
+        self._early = rank.plan.clip is not Clip.OPTIMISTIC  # else updates may be undone until the first backward
         self._numbers = {bundle: number for number, bundle in enumerate(held.table.bundles)}
         me = rank.mesh.rank
         self._arriving = [bundle for bundle in held.bundles if me in bundle.wards]
@@ -114,19 +114,19 @@ class Copies:
         self._ready: list[int] = []  # layers that can be copied
         self._copied: set[int] = set()
         self._waiting: list[tuple[Bundle, int]] = []  # to be sent
-        self._works: list[tuple[Work, Bundle | None]] = []  # under way; bundles that arrive
-        self._word: tuple[int, Work, Word] | None = None  # under way: of which step
+        self._works: list[tuple[Work, Bundle | None]] = []  # in flight; bundles that arrive
+        self._word: tuple[int, Work, Word] | None = None  # in flight, with its step
         rank.interpreter.between = self._between
         rank.updates.before = self._before
 
     def begin(self, step: int) -> None:
-        """A step of training begins, of version `step`."""
+        """Called when a training step begins, for version `step`."""
         self._step, self._due, self._opened = step, step % self._every == 0, False
         self._ready.clear()
         self._copied.clear()
 
     def end(self) -> None:
-        """It has ended: what has not been sent is."""
+        """Called at its end: sends everything that remains."""
         if self._due:
             self._open()
             for index in self._sources:
@@ -137,7 +137,7 @@ class Copies:
         self._poll()
 
     def rest(self, step: int) -> None:
-        """Puts the state by as it is before `step`, where all ranks are at rest: nothing is sent. Collective."""
+        """Saves the state before `step` while all ranks are stopped: nothing is sent. Collective."""
         self._settle()
         self.begin(step)
         self._held.open(step)
@@ -148,7 +148,7 @@ class Copies:
     # ---- what the step calls ----------------------------------------------------------------------------------------
 
     def _between(self, op: Op) -> None:
-        """An op is about to be computed."""
+        """Called before an op is computed."""
         self._poll()
         if not self._due:
             return
@@ -162,7 +162,7 @@ class Copies:
             self._ready += [i for i in self._rank.interpreter.compiled.weights[op.layer] if i not in self._copied]
 
     def _before(self, index: int) -> None:
-        """A layer's gradients are about to be summed, after which it may be updated."""
+        """Called before a layer's gradients are summed, after which it may be updated."""
         if self._due and index not in self._copied:
             self._open()
             self._copy(index)
@@ -170,11 +170,11 @@ class Copies:
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Begins the version, once the one before is known to be whole everywhere."""
+        """Begins a version, once the previous one is known to be complete everywhere."""
         if self._opened:
             return
         self._settle()
-        self._opened, self.knocked = True, self._heard  # now, as ranks hear a word at different times
+        self._opened, self.knocked = True, self._heard  # here, since ranks receive a word at different times
         self._held.open(self._step)
         for bundle in self._arriving:
             work = self._group.recv(self._held.buffer(bundle), bundle.live[0], self._numbers[bundle], async_op=True)
@@ -182,7 +182,7 @@ class Copies:
             self._works.append((work, bundle))
 
     def _copy(self, index: int) -> None:
-        """A layer's state, into the bundles of it that this rank keeps."""
+        """Copies a layer's state into those of its bundles that this rank keeps."""
         if index in self._copied:
             return
         self._copied.add(index)
@@ -203,7 +203,7 @@ class Copies:
                 self._waiting += [(bundle, ward) for ward in bundle.wards]
 
     def _copying(self, bundles: Mapping[Bundle, list[_Source]]) -> _Copying:
-        """From where to where, into the version that is open."""
+        """The sources and destinations for the open version."""
         found = _Copying([], [], [])
         slices = self._rank.updates.slices
         for bundle, sources in bundles.items():
@@ -231,7 +231,7 @@ class Copies:
         return found
 
     def _send(self, budget: float) -> None:
-        """So many bytes, or a bundle more than that."""
+        """Sends up to `budget` bytes, rounded up to a bundle."""
         while self._waiting and budget > 0:
             bundle, ward = self._waiting.pop(0)
             buffer = self._held.buffer(bundle)
@@ -242,7 +242,7 @@ class Copies:
             self.sent += buffer.nbytes
 
     def _poll(self) -> None:
-        """Takes note of what has ended. When all copies are whole here, this rank says so."""
+        """Handles completed work. When all copies are complete here, this rank tells the others."""
         while self._works and self._works[0][0].done:
             self._take()
         if self._sealed is not None and not self._works:
@@ -255,7 +255,7 @@ class Copies:
             self._hear()
 
     def _settle(self) -> None:
-        """Returns when the last version is whole on all ranks."""
+        """Returns when the last version is complete on all ranks."""
         while self._works:
             self._take()
         self._poll()

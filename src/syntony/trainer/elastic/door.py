@@ -1,12 +1,12 @@
-"""Where ranks that come back knock: HOST:PORT of the job, at the first of its ranks on that host.
+"""The door at which returning ranks knock: HOST:PORT of the job, at the first of its ranks on that host.
 
-    who wants to join                                             the door
+    joining rank                                                  the door
     knocks                                           ◄────────►  a handshake (bootstrap/handshake.py)
     waits                                                         .. until a step ends
                                                      ◄──────────  {"rank": 3, "ranks": 4, "port": 40123}
-    then all meet at HOST and that port (TcpBootstrap), those who were there and those who join
+    then the members and the joining ranks all meet at HOST and that port (TcpBootstrap)
 
-The handshake keeps out who does not know the job's secret.
+The handshake rejects clients that do not know the job's secret.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from syntony.collectives.bootstrap.user_secret import given_secret
 
 _LENGTH = struct.Struct("<I")
 _LARGEST = 1 << 10  # bytes of an invitation
-_PAUSE = 0.1  # seconds between two tries to reach a door
+_PAUSE = 0.1  # seconds between two attempts to reach a door
 
 
 def split(door: str) -> tuple[str, int]:
@@ -46,18 +46,18 @@ def is_here(door: str) -> bool:
 
 
 def free_port(door: str) -> int:
-    """A port of the door's address that nobody listens at."""
+    """A free port of the door's address."""
     with _bound(split(door)[0], 0) as found:
         return int(found.getsockname()[1])
 
 
 def own_door() -> str:
-    """One on this machine, for ranks that are all here."""
+    """A door on this machine, if all ranks are here."""
     return f"127.0.0.1:{free_port('127.0.0.1:0')}"
 
 
 class Door:
-    """Lets in who knows the secret, when asked to. UserError where the port is taken."""
+    """Admits clients that know the secret, on request. UserError if the port is taken."""
 
     def __init__(self, door: str) -> None:
         self._door, self._secret = door, _secret()
@@ -73,17 +73,17 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """How many are at the door, and have not gone again."""
+        """The number of waiting ranks that have not disconnected."""
         if not self._waiting:
             return 0
         with self._changed:
-            for connection in select.select(self._waiting, [], [], 0)[0]:  # they have nothing to say: it has ended
+            for connection in select.select(self._waiting, [], [], 0)[0]:  # they send nothing: it has disconnected
                 self._waiting.remove(connection)
                 connection.close()
             return len(self._waiting)
 
     def admit(self, ranks: int, port: int) -> int:
-        """Invites all who wait to meet `ranks` others at a port of this host; returns how many they are."""
+        """Invites all waiting ranks to meet `ranks` others at a port of this host; returns their number."""
         self.waiting  # noqa: B018
         with self._changed:
             guests, self._waiting = self._waiting, []
@@ -94,9 +94,9 @@ class Door:
         return len(guests)
 
     def close(self) -> None:
-        """Nobody is let in any more."""
+        """Stops admitting ranks."""
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         self._listener.close()
         with self._changed:
             for connection in self._waiting:
@@ -109,7 +109,7 @@ class Door:
                 connection, _ = self._listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                    time.sleep(_PAUSE)  # descriptors come back when somebody closes some, which nothing announces
+                    time.sleep(_PAUSE)  # waits for file descriptors to be freed, which no event announces
                     continue
                 if error.errno == errno.ECONNABORTED:
                     continue

@@ -1,11 +1,11 @@
-"""Who keeps which part of the training state in memory, and what one rank holds of it.
+"""Which ranks keep which part of the training state in memory, and what one rank holds of it.
 
-layer's flat buffer   [   a piece   |   a piece   | ..     copies + 1 ranks keep a piece, on other hosts if they can
-sharded (ZeRO)         rank 0 ──copy──► rank 1             only rank 0 has it: its ward on another host is sent a copy
-not sharded            ranks 0, 1     ranks 1, 2           all have it: each puts a part of it by, and nothing is sent
+layer's flat buffer   [   a piece   |   a piece   | ..     copies + 1 ranks keep a piece, on other hosts if possible
+sharded (ZeRO)         rank 0 ──copy──► rank 1             only rank 0 has it: its ward on another host gets a copy
+not sharded            ranks 0, 1     ranks 1, 2           all have it: each saves a part of it, and nothing is sent
 
-Copies of one step are a version. There is room for two, which take turns: while one is being made, the one before it
-stays whole, so that there is always a step to go back to (Wang et al. 2023, Gemini, section 4).
+Copies of one step are a version. There is memory for two, used in turn: while one is made, the previous one stays
+complete, so that there is always a step to go back to (Wang et al. 2023, Gemini, section 4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.trainer.state.parts import Cut
 
 UNIT = 64
 """Elements that no piece cuts."""
-_MARK = 2  # elements at a bundle's end that say of which version it is
+_MARK = 2  # elements at a bundle's end that identify its version
 
 
 class Piece(NamedTuple):
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Bundle:
-    """Pieces of one cut that the same ranks keep, side by side in memory; what is sent is a whole bundle.
+    """Pieces of one cut that the same ranks keep, adjacent in memory; always sent as a whole.
 
     live        keepers that train with these elements, the first of which sends them to
     wards       keepers that do not
@@ -54,7 +54,7 @@ class Bundle:
         return self.live + self.wards
 
     def elements(self, kinds: int) -> int:
-        """What it takes, of weights and so many kinds of memories of the optimizer's, and its mark."""
+        """Its size, with weights and `kinds` kinds of optimizer state, and its mark."""
         return sum(piece.size for piece in self.pieces) * (1 + kinds) + _MARK
 
 
@@ -64,7 +64,7 @@ class Table:
 
     cuts       by number
     bundles    in the order of layers
-    kinds      what the optimizer remembers of each element, by its own names
+    kinds      the names of the optimizer's state per element
     """
 
     cuts: tuple[Cut, ...]
@@ -85,11 +85,11 @@ class Version(NamedTuple):
 def placed(
     live: Sequence[Iterable[tuple[Cut, int, int]]], hosts: Sequence[int], copies: int, kinds: Sequence[str] = ()
 ) -> Table:
-    """Who keeps what, so that every piece survives the loss of any `copies` ranks, and of hosts where there are enough.
+    """Assigns keepers so that every piece survives the loss of any `copies` ranks, and of hosts if there are enough.
 
     live     by rank: the runs [begin, end) of cuts' flat buffers that it trains with
-    hosts    by rank, also of ranks that have nothing
-    copies   beside the state itself; fewer where there are not that many other ranks
+    hosts    by rank, including ranks that have nothing
+    copies   beside the state itself; fewer if there are not that many other ranks
     """
     holders: dict[tuple[Cut, int, int], list[int]] = {}
     for rank, runs in enumerate(live):
@@ -112,8 +112,8 @@ def placed(
 
 
 def _keepers(owner: int, owners: Sequence[int], hosts: Sequence[int], count: int) -> list[int]:
-    """Another host before another rank, who has it already before who is sent it, who has the owner's place on its host
-    before others, the next rank before others."""
+    """Preferences, in order: another host, a rank that already has the data, the owner's position on its host, the next
+    rank."""
     ranks, found = len(hosts), [owner]
     places = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
     while len(found) < min(count, ranks):
@@ -129,7 +129,7 @@ def _keepers(owner: int, owners: Sequence[int], hosts: Sequence[int], count: int
 
 @dataclass
 class _Slot:
-    """Room for one version: buffers by bundle, and which of them have all of it."""
+    """Memory for one version: buffers by bundle, and which of them are complete."""
 
     step: int = -1
     buffers: dict[Bundle, Tensor] = field(default_factory=dict)
@@ -147,11 +147,11 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """That both versions take."""
+        """The size of both versions."""
         return 2 * 4 * sum(bundle.elements(len(self.table.kinds)) for bundle in self.bundles)
 
     def open(self, step: int) -> None:
-        """Begins a version in the place of the older one, which is none from here on."""
+        """Begins a version in place of the older one, which becomes invalid."""
         slot = min(self._slots, key=lambda slot: slot.step)
         slot.step = step
         slot.there.clear()
@@ -162,17 +162,17 @@ class Held:
             _mark(slot.buffers[bundle], -1)
 
     def buffer(self, bundle: Bundle) -> Tensor:
-        """Of the version that is open: every piece's weights, then its memories, kind by kind; at the end the mark."""
+        """For the open version: every piece's weights, then its optimizer state, kind by kind; at the end the mark."""
         return self._newest.buffers[bundle]
 
     def mark(self, bundle: Bundle) -> None:
-        """A bundle that is copied here is complete."""
+        """Marks a bundle that is copied here as complete."""
         slot = self._newest
         _mark(slot.buffers[bundle], slot.step)
         slot.there.add(bundle)
 
     def arrived(self, bundle: Bundle) -> None:
-        """A bundle that was sent is complete. Raises RuntimeError where it is of another version."""
+        """Marks a received bundle as complete. Raises RuntimeError if it is of another version."""
         slot = self._newest
         found = int(slot.buffers[bundle][-_MARK:].view(torch.int64))
         if found != slot.step:
@@ -183,11 +183,11 @@ class Held:
 
     @property
     def counts(self) -> dict[str, Tensor]:
-        """What the optimizer counts, in the version that is open."""
+        """The optimizer's counters in the open version."""
         return self._newest.counts
 
     def offers(self) -> dict[Version, list[int]]:
-        """What is whole here: numbers of bundles in the table, by version."""
+        """The complete bundles: their numbers in the table, by version."""
         numbers = {bundle: number for number, bundle in enumerate(self.table.bundles)}
         return {
             Version(slot.step, self.layout): sorted(numbers[bundle] for bundle in slot.there)
@@ -200,7 +200,7 @@ class Held:
         return self._slot(step).buffers[bundle]
 
     def counted(self, step: int) -> dict[str, Tensor]:
-        """What the optimizer counts, in a version that was offered; nothing where this rank copied nothing of it."""
+        """The optimizer's counters in an offered version; empty if this rank copied nothing of it."""
         return self._slot(step).counts
 
     def _slot(self, step: int) -> _Slot:

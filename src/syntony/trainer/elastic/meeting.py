@@ -1,9 +1,9 @@
-"""What ranks of a group tell each other to agree: on the step to go on from, and the state of that step.
+"""How ranks of a group agree on the step to continue from, and on that step's state.
 
-    rank 0: layers 0, 1 of 57, 58      ──►  all: step 58 is whole, rank 0 has layer 0, rank 2 layer 1, ..
-    rank 2: layers 1, 2 of 57, 58            layer by layer, who needs what it has not is sent it (trainer/state)
+    rank 0: layers 0, 1 of 57, 58      ──►  all: step 58 is complete, rank 0 has layer 0, rank 2 layer 1, ..
+    rank 2: layers 1, 2 of 57, 58            layer by layer, each rank gets what it lacks (trainer/state)
 
-Everybody sees all words and comes to the same answer, so nobody decides for others.
+All ranks see all messages and derive the same result, so no rank decides for others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.trainer.state.runs import NOTHING, Integers, Runs, joined, within
 
 
 def gathered(group: Communicator, blob: bytes) -> list[bytes]:
-    """Everybody's blob in rank order. Collective."""
+    """All blobs in rank order. Collective."""
     sizes = np.empty(group.size, np.int64)
     group.all_gather(np.array([len(blob)], np.int64), sizes)
     if not sizes.any():
@@ -35,7 +35,7 @@ def gathered(group: Communicator, blob: bytes) -> list[bytes]:
 
 
 def swapped(group: Communicator, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
-    """Sends each rank its part of numbers; from each come so many elements. Collective."""
+    """Sends each rank its part of numbers, and receives `sizes` elements from each. Collective."""
     found = torch.empty(sum(sizes), device="cpu")
     group.all_to_all(torch.cat(list(parts)), found, [len(part) for part in parts], list(sizes))
     return list(torch.split(found, list(sizes)))
@@ -54,9 +54,9 @@ class Meeting:
 def newest_whole(
     offers: Sequence[Mapping[Version, Iterable[int]]], tables: Mapping[int, Table]
 ) -> tuple[Version, list[list[int]]] | None:
-    """The newest version of which ranks together have every bundle, and which ranks have each; None: there is none.
+    """The newest version of which the ranks together have every bundle, and the holders of each; None if there is none.
 
-    offers    by rank: numbers of the bundles that it has whole
+    offers    by rank: numbers of its complete bundles
     tables    by layout
     """
     known = {version for offer in offers for version in offer if version.layout in tables}
@@ -71,11 +71,11 @@ def newest_whole(
 
 
 class Kept:
-    """A version in the memory of those who keep it: cut by cut, its flat buffer (trainer/state/moving.py: a Source).
+    """A version in its keepers' memory: a flat buffer for each cut (trainer/state/moving.py: a Source).
 
     shown            by bundle: the ranks that have it
-    held             what this rank kept under that layout, if it was there
-    with_memories    of the optimizer too
+    held             what this rank kept under that layout, if it was present
+    with_memories    including the optimizer's state
     """
 
     everybody = False

@@ -1,4 +1,4 @@
-"""The dense layers of a transformer: embedding, attention, MLP and head, whole and with nothing that travels."""
+"""The dense layers of a transformer: embedding, attention, MLP and head, whole and without communication."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def attention(model: Model, index: int) -> Branch:
 
 
 def attending(model: Model, sharing: int) -> Callable[[ForwardContext, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """The segment attend, where so many heads share keys and values: (made, x) -> (rows, length, heads x depth), x."""
+    """The segment attend, if `sharing` heads share keys and values: (made, x) -> (rows, length, heads x depth), x."""
     depth, rotary = model.width // model.heads, model.positions == "rotary"
 
     def attend(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,8 +84,8 @@ def attending(model: Model, sharing: int) -> Callable[[ForwardContext, Tensor, T
 
 
 def heads_of(made: Tensor, depth: int, sharing: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q (rows, heads, length, depth), k and v (rows, kv, length, depth) of what qkv makes; heads that share keys and
-    values are neighbours."""
+    """q (rows, heads, length, depth), k and v (rows, kv, length, depth) from the output of qkv; heads that share keys
+    and values are adjacent."""
     rows, length, _ = made.shape
     parts = made.view(rows, length, sharing + 2, -1, depth).permute(2, 0, 3, 1, 4)
     if sharing == 1:
@@ -95,7 +95,7 @@ def heads_of(made: Tensor, depth: int, sharing: int) -> tuple[Tensor, Tensor, Te
 
 
 def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
-    """Attention to what came before: (rows, length, heads x depth)."""
+    """Causal attention: (rows, length, heads x depth)."""
     q, k, v = qkv
     if rotary:
         q, k = rotated(q), rotated(k)
@@ -104,7 +104,7 @@ def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
 
 
 def shared(x: Tensor, sharing: int) -> Tensor:
-    """Keys or values (rows, kv, length, depth), for every head that has them."""
+    """Repeats keys or values (rows, kv, length, depth) for every head that shares them."""
     return x if sharing == 1 else x.repeat_interleave(sharing, 1)
 
 
@@ -139,7 +139,7 @@ def mlp(model: Model, index: int) -> Branch:
 
 
 def feed_forward(model: Model) -> tuple[Weight, Weight, Callable[..., Tensor]]:
-    """Weights up and down, and the function feed(context, h, block=None, source=0, of=""). `of`: what comes before the
+    """Weights up and down, and the function feed(context, h, block=None, source=0, of=""). `of`: a prefix of the
     weights' names."""
     gated = model.activation == "swiglu"
     up = Weight("up", (1 + gated, model.hidden, model.width), 0.02)
@@ -153,7 +153,7 @@ def feed_forward(model: Model) -> tuple[Weight, Weight, Callable[..., Tensor]]:
 
 
 def activated(model: Model, made: Tensor) -> Tensor:
-    """What comes between up and down."""
+    """The activation between up and down."""
     if model.activation == "gelu":
         return F.gelu(made, approximate="tanh")
     gate, value = made.chunk(2, dim=-1)

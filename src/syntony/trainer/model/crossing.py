@@ -1,7 +1,7 @@
-"""Tensors between two segments: made in some parts, taken in others.
+"""Tensors between two segments that are produced in some parts and consumed in others.
 
 made     [    0    ][    1    ]        chunks of a microbatch, as a policy has cut the ops (`fwd.3.0.1/0`)
-taken    [         0          ]        the rows of a batch, or what else can be cut there
+taken    [         0          ]        the rows of a batch, or whatever else can be cut there
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Load:
-    """What a segment hands on.
+    """The output of a segment.
 
-    x       to travel; or what has arrived, made of what has moved
-    rest    what stays on the rank: tensors, or (backward) their gradients
-    kept    as `rest` in the forward pass
+    x       the tensor to communicate; or the one assembled from what has arrived
+    rest    tensors that stay on the rank, or (backward) their gradients
+    kept    `rest` of the forward pass
     """
 
     x: Tensor
@@ -41,7 +41,7 @@ class Crossing:
     whole: Load | None = None
 
     def put(self, index: int, count: int, load: Callable[[], Load]) -> None:
-        """Part `index` of `count` is there, or will be when `load` is called."""
+        """Part `index` of `count` is ready, or will be when `load` is called."""
         self.made = count
         self.found[index] = load
 

@@ -1,15 +1,15 @@
-"""Attention block by block: of scores nothing is kept but each query's logarithm of its sum of exponentials.
+"""Attention block by block: of the scores, only each query's log-sum-exp is kept.
 
     keys        piece 0   piece 1   piece 2
     queries 2     all       all     triangle      merged: ((e^l o + e^l' o') / (e^l + e^l'), log(e^l + e^l'))
 
-    backward of a block    p = exp(scores - l) with the l of all blocks, so blocks need nothing of each other
+    backward of a block    p = exp(scores - l) with the l of all blocks, so blocks are independent of each other
 
 Dao et al., FlashAttention (NeurIPS 2022), section 3.1. On CPUs the blocks are torch's kernels; elsewhere they are
-written out, and a block's scores are there while it is computed.
+written out, and a block's scores exist while it is computed.
 
-A sequence that goes through the pipeline in pieces (overlap/step/pipelines/sequence.py) leaves each piece's keys and
-values to later ones, whose backwards come first and leave their gradients: a `Pieces` for each sequence and attention.
+A sequence that goes through the pipeline in pieces (overlap/step/pipelines/sequence.py) keeps each piece's keys and
+values for later ones, whose backwards come first and leave their gradients: a `Pieces` per sequence and attention.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Pair = tuple[Tensor, Tensor]
 
 
 def block(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Pair:
-    """Queries [rows, heads, n, depth] see keys and values [rows, heads, m, depth]; causal: n is m, and none sees later
-    ones. Returns the output, and of each query the logarithm of its sum of exponentials [rows, heads, n, 1]."""
+    """Queries [rows, heads, n, depth] attend to keys and values [rows, heads, m, depth]; causal: n is m, and no query
+    sees later ones. Returns the output, and each query's log-sum-exp [rows, heads, n, 1]."""
     if query.device.type == "cpu":
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         output, total = kernel(query, key, value, 0.0, causal)
@@ -36,7 +36,7 @@ def block(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Pair:
 
 
 def merge(mine: Pair, other: Pair) -> Pair:
-    """Both blocks' attention of the same queries, from that of each."""
+    """Combines the attention of the same queries to two blocks."""
     (output, total), (more, more_total) = mine, other
     both = torch.logaddexp(total, more_total)
     merged = output * (total - both).exp() + more * (more_total - both).exp()
@@ -46,7 +46,7 @@ def merge(mine: Pair, other: Pair) -> Pair:
 def block_gradients(
     gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, total: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a block contributes to the gradients of queries, keys and values. `output`, `total`: of all blocks."""
+    """A block's contribution to the gradients of queries, keys and values. `output`, `total`: of all blocks."""
     if query.device.type == "cpu":
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
         found = kernel(gradient.contiguous(), query, key, value, output, total.squeeze(-1), 0.0, causal)

@@ -1,15 +1,15 @@
-"""A layer: a list of segments with communication points between them, its weights, and how their gradients come about.
+"""A layer: a list of segments with communication points between them, its weights, and how gradients are computed.
 
     norm | qkv | attend | project | add        segments, pure functions of tensors
-         ^     ^        ^         ^            communication points, where a parallelism may let tensors travel
+         ^     ^        ^         ^            communication points, where a parallelism may communicate tensors
 
-A segment gets tensors and returns tensors; the first of them is the one that travels, the others (the residual, what a
-router decided) stay on the rank. Parallelism is applied to Branches, from outside: it cuts weights into blocks
-(`Weight.offset`) and fills points with Transfers. `merged` makes a Layer of one or more branches: segments whose point
-stayed empty are one function, and a LayerSpec says what they cost and what moves.
+Segments take and return tensors; the first one is communicated, the others (the residual, a router's decisions) stay
+on the rank. Parallelism is applied to Branches from outside: it cuts weights into blocks (`Weight.offset`) and fills
+points with Transfers. `merged` makes a Layer of one or more branches: segments whose points stayed empty become one
+function, and a LayerSpec describes their costs and communication.
 
-Autograd is used within a segment only. Gradients of matrices are not its business: `ForwardContext.linear` remembers
-(x, dy), and `Product.into` computes dy^T x at once or later, bitwise the same.
+Autograd is used only within a segment, and not for gradients of matrices: `ForwardContext.linear` remembers (x, dy),
+and `Product.into` computes dy^T x at once or later, bitwise the same.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from torch import Tensor
 from syntony.overlap.step.graph import LayerSpec
 from syntony.trainer.model.flash import Pieces
 
-SHADOW = "shadow."  # before the names of what a layer uses beside its own weights
+SHADOW = "shadow."  # prefix of the names of weights that a layer uses beside its own
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A tensor that is learned: on this rank, the block of `whole` that begins at `offset`.
+    """A learned tensor: on this rank, the block of `whole` that begins at `offset`.
 
     shape    of the block (matrices are (.., outputs, inputs))
-    spread   standard deviation of its first values; 0: it begins as ones
-    shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
+    spread   standard deviation of its initial values; 0: it is initialized with ones
+    shared   the ranks of `tp` have the same one, and its gradients are parts of a sum (sequence parallelism)
     branch   the branch it was made in, if that has been merged with another, or if this is its shadow's
-    room     elements that it takes in memory where ranks have unequal blocks: those of the largest
+    room     its elements in memory if ranks have unequal blocks: those of the largest
     """
 
     name: str
@@ -64,17 +64,17 @@ class Weight:
 
     @property
     def place(self) -> tuple[slice, ...]:
-        """Where the block lies in the whole."""
+        """The block's position in the whole."""
         offset = self.offset or (0,) * len(self.shape)
         return tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))
 
     @property
     def own_name(self) -> str:
-        """As it was called before its branch was merged with others that have one of the same name."""
+        """Its name before its branch was merged with others that have a weight of the same name."""
         return self.name.rpartition(".")[2]
 
     def begin(self, seed: int, layer: str) -> Tensor:
-        """First values of the block. They depend on the seed, the layer it was made in and its name, on no layout."""
+        """Initial values of the block. They depend on the seed, its original layer and its name, not on the layout."""
         if self.spread == 0:
             return torch.ones(self.shape)
         digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.own_name}".encode()).digest()
@@ -88,7 +88,7 @@ class Weight:
         return self.block(axis, index * size, size)
 
     def share(self, axis: int, index: int, parts: int) -> Weight:
-        """The block `index` of `parts` along `axis`, as equal as they can be, in the memory that the largest takes."""
+        """Block `index` of `parts` along `axis` of this block, as equal as possible, with memory for the largest."""
         begin, end = (place * self.shape[axis] // parts for place in (index, index + 1))
         largest = self.elements // self.shape[axis] * -(-self.shape[axis] // parts)
         return replace(self.block(axis, begin, end - begin), room=largest)
@@ -102,15 +102,15 @@ class Weight:
 
 
 Join = Callable[[list[Tensor]], Tensor]
-"""Makes one tensor of the pieces that it was cut into."""
+"""Assembles a tensor from the pieces that it was cut into."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """The gradient of a matrix that is not computed yet: dy^T x.
+    """The gradient of a matrix that has not been computed yet: dy^T x.
 
     block    index of the matrix among those of the weight (an expert); None: the weight is one matrix
-    source   how many ranks of its group away the rows' microbatch lives: 0 .. group - 1, for experts
+    source   distance of the rank of the rows' microbatch within its group: 0 .. group - 1, for experts
     """
 
     weight: str
@@ -120,16 +120,16 @@ class Product:
     source: int = 0
 
     def with_rows_of(self, every: Sequence[Product], join: Join) -> Product:
-        """The gradient from the rows of all of these, of which it is one."""
+        """The gradient from the rows of all these products, including this one."""
         return replace(self, x=join([each.x for each in every]), dy=join([each.dy for each in every]))
 
     def factors_into(self, x: Tensor, dy: Tensor) -> None:
-        """Writes them to (rows, inputs) and (rows, outputs)."""
+        """Writes the factors to (rows, inputs) and (rows, outputs)."""
         x.copy_(self.x.reshape(x.shape))
         dy.copy_(self.dy.reshape(dy.shape))
 
     def into(self, gradient: Tensor) -> None:
-        """Writes it to `gradient`, which has the weight's shape."""
+        """Computes it into `gradient`, which has the weight's shape."""
         place = gradient if self.block is None else gradient[self.block]
         place = place.view(-1, place.shape[-1])
         dy, x = self.dy.reshape(-1, place.shape[0]), self.x.reshape(-1, place.shape[1])
@@ -141,15 +141,15 @@ class Product:
 
 @dataclass
 class ForwardContext:
-    """One run of one segment on one microbatch: where it finds weights, and where gradients of weights collect.
+    """One run of one segment on one microbatch: its weights, and where gradients of weights are collected.
 
-    weights      of the layer, by name, and of its shadow (`shadow.up`); no autograd. Whoever runs the backward may have
-                 put others in their place
+    weights      of the layer, by name, and of its shadow (`shadow.up`); no autograd. The caller of the backward may
+                 have replaced them
     microbatch   of this rank, 0 ..
-    share        of one microbatch in the step's loss (what extra losses are multiplied with)
-    even         nobody knows the router yet: tokens go to the experts in turn
+    share        of one microbatch in the step's loss (the factor of extra losses)
+    even         the router is not known yet: tokens go to the experts in turn
     piece        which piece of its sequences the microbatch is, and
-    sequences    what attentions leave to later pieces, by prefix of their weights; None: sequences are whole
+    sequences    what attentions keep for later pieces, by prefix of their weights; None: sequences are whole
     """
 
     weights: Mapping[str, Tensor]
@@ -159,25 +159,25 @@ class ForwardContext:
     piece: int = 0
     sequences: dict[str, Pieces] | None = None
     leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
-    products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
-    at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
+    products: list[Product] = field(default_factory=list)  # gradients of matrices to be computed later, or
+    at_once: Callable[[Product], None] | None = None  # computes them while their factors are still in cache
 
     def __getitem__(self, name: str) -> Tensor:
-        """A weight that is no factor of a product: a norm's gain, an embedding."""
+        """A weight that is not a factor of a product: a norm's gain, an embedding."""
         if name not in self.leaves:
             self.leaves[name] = self.weights[name].detach().clone().requires_grad_(torch.is_grad_enabled())
         return self.leaves[name]
 
     def pieces(self, prefix: str = "") -> Pieces | None:
-        """What the attention whose weights begin so leaves to later pieces; None: sequences are whole."""
+        """What the attention with this weight prefix keeps for later pieces; None: sequences are whole."""
         return None if self.sequences is None else self.sequences.setdefault(prefix, Pieces())
 
     def made(self, product: Product) -> None:
-        """The backward of a matrix has its two factors."""
+        """Called when the backward of a matrix has its two factors."""
         (self.at_once or self.products.append)(product)
 
     def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
-        """x (.., inputs) times the transposed weight, whose leading axes are taken as one: (.., outputs)."""
+        """x (.., inputs) times the transposed weight, whose leading axes are flattened: (.., outputs)."""
         return _Linear.apply(x, self, name, block, source)  # type: ignore[no-any-return,no-untyped-call]
 
     def matrix(self, name: str, block: int | None = None) -> Tensor:
@@ -187,9 +187,9 @@ class ForwardContext:
 
 
 class _Linear(torch.autograd.Function):
-    """y = x W^T, whose backward computes dx only, and leaves (x, dy) in the ForwardContext for dW.
+    """y = x W^T, whose backward computes only dx, and leaves (x, dy) in the ForwardContext for dW.
 
-    It keeps no weight: where weights are sharded, those of the forward are gone; `context.weights` has others by then.
+    It keeps no weight: sharded weights of the forward have been freed, and `context.weights` has others by then.
     """
 
     @staticmethod
@@ -213,9 +213,9 @@ Run = Callable[..., tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Move:
-    """What a Transfer moves: a contiguous buffer into another one; `finish` makes of that what the segment takes.
+    """A Transfer's communication: a contiguous buffer into another one; `finish` makes the segment's input from it.
 
-    Sizes: rows of the first axis that go to and come from each rank, where these differ (all_to_all_v).
+    Sizes: rows of the first axis that go to and come from each rank, if these differ (all_to_all_v).
     """
 
     input: Tensor
@@ -226,11 +226,11 @@ class Move:
 
 
 class Transfer:
-    """What fills a communication point. `name`: that of the CommSpec that tells what moves forward and backward.
+    """Fills a communication point. `name`: that of the CommSpec that describes what moves forward and backward.
 
-    Of `forward` and `backward` only those are called whose kind in the CommSpec is not None; a point where nothing
-    moves in one direction hands the tensor on. Where a policy cuts the ops around it in `count` parts, the other
-    methods say what a part is: the rows of a part of the sequences, unless a transfer knows better.
+    `forward` and `backward` are called only if their kind in the CommSpec is not None; otherwise the point passes the
+    tensor on in that direction. If a policy cuts the ops around it in `count` parts, the other methods define the
+    parts: the rows of a part of the sequences, unless overridden.
     """
 
     name: str
@@ -252,7 +252,7 @@ class Transfer:
         return torch.cat(tuple(parts))
 
     def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        """Part `index` of what stays on the rank, or of its gradients."""
+        """Part `index` of the tensors that stay on the rank, or of their gradients."""
         return tuple(tensor.chunk(count)[index] for tensor in kept)
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -261,12 +261,12 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Branch:
-    """A residual branch of a block, the embedding, or the head; `transformer` makes them, parallelisms change them.
+    """A residual branch of a block, the embedding, or the head; made by `transformer`, changed by parallelisms.
 
     kind     embedding, attention, mlp, router, experts or head; `index`: of its block, -1: it has none
-    points   between the segments; None: nothing moves there
-    sources  ranks whose microbatches meet in it (of experts, the ranks of `ep`): gradients of the same turn's
-             microbatches are summed apart, in the order of the global microbatch index
+    points   between the segments; None: no communication
+    sources  ranks whose microbatches meet in it (for experts, the ranks of `ep`): gradients of microbatches with the
+             same index on their ranks are summed separately, in the order of the global microbatch index
     shadow   weights that it uses beside its own, which all ranks of `ep` have together
     """
 
@@ -303,10 +303,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one gradient reduction, one gather of weights and one optimizer call are about. `merged` makes it.
+    """The unit of a gradient reduction, a gather of weights and an optimizer call. Made by `merged`.
 
-    spec        what it costs and what moves, as the planner sees it
-    kind        layers of a kind are alike
+    spec        its costs and communication, as the planner sees it
+    kind        layers of a kind are equal
     transfers   between the segments, as in `spec`
     shadow      weights that it uses beside its own, as a layer without segments
     """
@@ -325,17 +325,17 @@ class Layer:
 
     @property
     def expert(self) -> bool:
-        """Its weights are spread over the lane `ep`."""
+        """Whether its weights are distributed over the lane `ep`."""
         return self.spec.expert
 
     def label(self, weight: Weight) -> str:
-        """What a weight is called in the whole model, whatever its branch has been merged with."""
+        """The weight's name in the whole model, independent of merging."""
         return f"{weight.branch or self.name}.{weight.own_name}"
 
 
 def merged(branches: Sequence[Branch], spec: LayerSpec | None = None) -> Layer:
-    """Branches as one layer: fewer and larger ops, gathers and sums. Weights of a name that an earlier one has get a
-    number before it: `1.qkv`.
+    """Branches as one layer: fewer and larger ops, gathers and sums. If an earlier weight has the same name, a number
+    is prefixed: `1.qkv`.
 
     spec    its communication points must be those of the branches; None: they have none
     """

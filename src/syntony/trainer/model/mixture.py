@@ -1,13 +1,13 @@
-"""A mixture of experts in place of an MLP, as two branches: what a rank has of both is summed over different ranks.
+"""A mixture of experts in place of an MLP, as two branches, since their gradients are summed over different ranks.
 
     router_3     norm and route                             the same weights on every rank
-    experts_3    arrange | pack | feed | unite | add        the lane `ep` may spread them
+    experts_3    arrange | pack | feed | unite | add        the lane `ep` may distribute them
 
-What the router hands on stays on the rank: (x, h, weight, chosen). An expert's rows are multiplied apart for every
-source (the rank whose microbatch they are of): these products are the same in every layout, bit for bit.
+The router's output stays on the rank: (x, h, weight, chosen). An expert's rows are multiplied separately for every
+source (the rank of their microbatch): these products are the same in every layout, bit for bit.
 
-The first experts may be the branch's shadow: whoever asks for one of these is near it, and its rows do not travel.
-Where all are, no rows do, and the experts are computed as on one rank.
+The first experts may be the branch's shadow: they are local to all ranks, and their rows do not travel. If all experts
+are in the shadow, no rows travel, and they are computed as on one rank.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mixture(
     model: Model, index: int, even: bool = False, skew: float = 0.0, places: Places | None = None
 ) -> tuple[Branch, Branch]:
     """Router and experts of a block, whole. `even`: tokens go to the experts in turn, or (`skew`) by Zipf's law with
-    this exponent, whatever they are. `places`: of the experts; None: they stay."""
+    this exponent, regardless of content. `places`: of the experts; None: they stay."""
     shares = zipf(model.experts, skew, index % model.experts)
 
     def route(context: ForwardContext, x: Tensor) -> tuple[Tensor, ...]:
@@ -91,5 +91,5 @@ def mixture(
 
 
 def _experts(context: ForwardContext, of: str) -> int:
-    """How many the rank has while it uses them."""
+    """The number of experts on the rank while it uses them."""
     return len(context.weights[f"{of}up"]) if f"{of}up" in context.weights else 0

@@ -1,4 +1,4 @@
-"""Where a block's experts are: places that follow demand, between two steps (trainer/run/following.py)."""
+"""The places of a block's experts, which follow demand between two steps (trainer/run/following.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 class Places:
     """Of one block. Place p is with rank p // (experts / ranks) of the group `ep`.
 
-    of       the place of each expert, and behind them that of nobody's choices, which stay nobody's
-    asked    rows of this rank that have asked for each expert since one last forgot them
+    of       the place of each expert, followed by a place for choices of no expert, which stay so
+    asked    rows of this rank that have chosen each expert since the last reset
     """
 
     def __init__(self, experts: int) -> None:
@@ -18,6 +18,6 @@ class Places:
         self.asked = torch.zeros(experts, dtype=torch.int64)
 
     def found(self, chosen: Tensor) -> Tensor:
-        """Places instead of the experts that were chosen, which are counted."""
+        """Replaces chosen experts by their places, and counts the choices."""
         self.asked += torch.bincount(chosen.flatten(), minlength=len(self.of))[:-1]
         return self.of[chosen]

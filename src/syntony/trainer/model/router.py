@@ -1,12 +1,12 @@
-"""Which experts a token goes to, and in which order tokens travel.
+"""Chooses the experts of each token, and the order in which tokens travel.
 
 The router is a linear layer with a softmax; a token's k most probable experts each get a copy of it (a *slot*), and
 their answers are added with the k probabilities, normalized to one (GShard, section 2.2; Mixtral, section 2.1).
-Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3), unless the model has
-a capacity. Then slots that an expert has no room for are nobody's, and their answer is zero: this changes the result.
+Nothing is dropped: an expert gets all rows for it (MegaBlocks, section 3), unless the model has a capacity. Then slots
+beyond an expert's capacity belong to no expert, and their answer is zero: this changes the result.
 
-`shares` of demand stand for a router: tokens go to the experts in these shares, whatever they are, so that every rank
-knows how many rows will come before they do. Emulated computing needs that.
+`shares` of demand can replace a router: tokens go to the experts in these shares, regardless of content, so every rank
+knows in advance how many rows will arrive. Emulated computation needs that.
 
 Slots are sorted by expert, those of one expert by token. So the slots for one rank are adjacent, and on the rank that
 receives them every (source, expert) is one slice of rows, equal in every layout.
@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Doubles = NDArray[np.float64]
-_GOLDEN = (5**0.5 - 1) / 2  # multiples of it fill [0, 1) evenly, wherever one begins to count
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples fill [0, 1) evenly from any starting point
 
 
 def choose(logits: Tensor, k: int, shares: Doubles | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,7 +65,7 @@ def capped(chosen: Tensor, experts: int, factor: float) -> Tensor:
 
 
 def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
-    """Load-balancing loss: experts * sum over experts of (share of slots * mean probability); 1 when even.
+    """Load-balancing loss: experts * sum over experts of (share of slots * mean probability); 1 if balanced.
 
     Fedus, Zoph, Shazeer: Switch Transformers (2021), equations 4 to 6; a slot counts 1/k.
     """
@@ -87,7 +87,7 @@ class _AlsoLoss(torch.autograd.Function):
 
 
 def also_loss(x: Tensor, loss: Tensor, weight: float) -> Tensor:
-    """x itself; its backward also descends `weight * loss`, wherever in the model that is."""
+    """x itself; its backward also adds the gradient of `weight * loss`, anywhere in the model."""
     return _AlsoLoss.apply(x, loss, weight)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -104,12 +104,12 @@ class _Permute(torch.autograd.Function):
 
 
 def permute(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-    """x[order]; the gradient is gathered too, so nothing is added in an order of its own."""
+    """x[order]; the gradient is also a gather, so no additions happen in an arbitrary order."""
     return _Permute.apply(x, order, inverse)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens x [tokens, width] as rows sorted by expert [tokens * k, width], without those that are nobody's.
+    """Tokens x [tokens, width] as rows sorted by expert [tokens * k, width], without those of no expert.
 
     Returns the rows, the slots' order (slot = token * k + choice), its inverse, and the number of rows of each expert.
     """
@@ -124,7 +124,7 @@ def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tens
 
 def unite(rows: Tensor, weight: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
     """The experts' answers, in the order of `slots`, added up by token with the router's weights [tokens, k]."""
-    if len(rows) < len(order):  # what was nobody's has no answer
+    if len(rows) < len(order):  # slots of no expert have no answer
         rows = torch.cat((rows, rows.new_zeros(len(order) - len(rows), rows.shape[1])))
     answers = permute(rows, inverse, order).view(*weight.shape, rows.shape[-1])
     return (answers * weight.unsqueeze(-1).to(answers.dtype)).sum(1)

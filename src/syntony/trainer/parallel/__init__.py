@@ -1,1 +1,1 @@
-"""How layers are cut over ranks."""
+"""How layers are distributed over ranks."""

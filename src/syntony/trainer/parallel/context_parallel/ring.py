@@ -1,26 +1,26 @@
-"""Ring attention: every rank keeps its queries; keys and values go round, a block at a time.
+"""Ring attention: every rank keeps its queries; keys and values circulate, a block at a time.
 
           rank 0        rank 1        rank 2
     q:    q0            q1            q2            stay
     step: kv0 ------->  kv1 ------->  kv2 --->      n - 1 times to the next rank; gradients come back the same way
 
-Which tokens a rank has decides how much of its blocks causality leaves, of 4 ranks (t: triangle, #: all, .: nothing):
+The tokens of a rank determine how much of its blocks is causal; for 4 ranks (t: triangle, #: all, .: nothing):
 
     plain       one piece each            t...  #t..  ##t.  ###t        the last rank works, the first one waits
     ring        a piece from each end     at every step half a block, all of it seen ("zigzag"): of 2n pieces rank r
                                           has r and 2n - 1 - r
     striped     every n-th token          tttt  tttt  tttt  tttt        at every step a triangle
 
-Double rings (`inner` = 2: of two hosts with two ranks each): keys and values go round in a host, then all of its ranks
-hand them to the next host at once, so that few steps wait for the network between hosts, and not every one.
+Double rings (`inner` = 2: two hosts with two ranks each): keys and values circulate within a host, then all of its
+ranks pass them to the next host at once, so only few steps wait for the network between hosts.
 
     step                       1            2            3
     whose keys     0 1 | 2 3    1 0 | 3 2    3 2 | 1 0    2 3 | 0 1        are at ranks 0 1 | 2 3
 
-What a step finds is merged with what was found before (model/flash.py): o and l of each query. In the backward a block
-needs o and l of all of them, and the gradient of o. The steps hand these back through the places of their own
-gradients: that of o is the gradient of the last o, that of l the last l, and that of a third tensor, which only holds
-the place, the last o. Only steps read them.
+A step's result is merged with the previous ones (model/flash.py): o and l of each query. The backward of a block needs
+o and l of all blocks, and the gradient of o. The steps pass these back in place of their own gradients: the gradient of
+o carries the gradient of the last o, that of l the last l, and that of a third tensor, a mere placeholder, the last o.
+Only steps read them.
 
 Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers (2023), section 3; Brandon et al.: Striped Attention
 (2023), section 3; the pieces from both ends are Llama 3's (section 3.3.2) and DistFlashAttn's idea of balance (2023);
@@ -39,7 +39,7 @@ from syntony.trainer.model.flash import block, block_gradients, merge
 
 
 class Run(NamedTuple):
-    """Places begin, begin + step, .. of a sequence, `size` of them."""
+    """Positions begin, begin + step, .. of a sequence, `size` of them."""
 
     begin: int
     step: int
@@ -47,7 +47,7 @@ class Run(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Queries of a rank that see keys of a source; causal: each no later ones than itself."""
+    """Queries of a rank that attend to keys of a source; causal: each only up to itself."""
 
     queries: slice
     keys: slice
@@ -59,7 +59,7 @@ State = tuple[Tensor, Tensor, Tensor]
 
 
 def runs(form: Attention, rank: int, ranks: int, length: int) -> tuple[Run, ...]:
-    """Which tokens of a sequence a rank holds, in its order."""
+    """The tokens of a sequence that a rank holds, in its order."""
     if form == "plain" or ranks == 1:
         return (Run(rank * (length // ranks), 1, length // ranks),)
     if form == "striped":
@@ -69,19 +69,19 @@ def runs(form: Attention, rank: int, ranks: int, length: int) -> tuple[Run, ...]
 
 
 def positions(form: Attention, rank: int, ranks: int, length: int) -> Tensor:
-    """Places in a sequence of `length` tokens of those that a rank holds, int64 [length / ranks]."""
+    """Positions in a sequence of `length` tokens of those that a rank holds, int64 [length / ranks]."""
     held = runs(form, rank, ranks, length)
     return torch.cat([torch.arange(begin, begin + step * size, step) for begin, step, size in held])
 
 
 def source(rank: int, ranks: int, inner: int, step: int) -> int:
-    """Whose keys and values a rank has in a step. Every `inner`-th step hands them to the next inner ring."""
+    """The source of the keys and values at a rank in a step. Every `inner`-th step passes them to the next ring."""
     (ring, place), rounds = divmod(rank, inner), step // inner
     return (ring - rounds) % (ranks // inner) * inner + (place - step + rounds) % inner
 
 
 def seen(form: Attention, rank: int, source: int, tokens: int) -> tuple[Seen, ...]:
-    """What a rank's queries see of the keys of a source, of as many tokens."""
+    """What a rank's queries see of the keys of a source with equally many tokens."""
     every, early, late = slice(0, tokens), slice(0, tokens // 2), slice(tokens // 2, tokens)
     if form == "striped":
         if source <= rank:
@@ -95,13 +95,13 @@ def seen(form: Attention, rank: int, source: int, tokens: int) -> tuple[Seen, ..
 
 
 def begin(query: Tensor) -> State:
-    """Before the first step: nothing is seen."""
+    """The state before the first step: nothing is seen."""
     total = torch.full_like(query[..., :1], float("-inf"), dtype=torch.promote_types(query.dtype, torch.float32))
     return torch.zeros_like(query), total, query.new_zeros(()).expand(query.shape)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, what: tuple[Seen, ...], before: State, last: bool) -> State:
-    """One step: the state with more keys and values seen. `last`: the output is used as such, by no step."""
+    """One step: extends the state by keys and values. `last`: the output is used as such, not by a step."""
     found: State = _Step.apply(query, key, value, *before, what, last)  # type: ignore[no-untyped-call]
     return found
 

@@ -1,15 +1,15 @@
 """Context parallelism: every rank has a part of the sequence. Only attention and positions see more than one token.
 
-    ring       norm qkv -kv-> attend -kv-> attend .. project add      keys and values go round (ring.py)
+    ring       norm qkv -kv-> attend -kv-> attend .. project add      keys and values circulate (ring.py)
     ulysses    norm qkv -----> attend -----> project add              tokens are traded for heads, and back
-    usp        norm qkv -----> made -kv-> attend .. -----> project add      both: neighbours trade, rings are between
+    usp        norm qkv -----> made -kv-> attend .. -----> project add      both: neighbours trade, rings connect
                                                                             those at the same place
 
-Ulysses: ranks hold all heads of a part of the sequence; an all_to_all makes of it a part of the heads for all of the
-sequence, a second one undoes that. A rank sends 4 (n-1)/n of its activations whatever the length; heads must divide by
-the ranks. Of fewer heads of keys and values than ranks, copies travel. Jacobs et al., DeepSpeed Ulysses (2023), section
-3.1. Both on a grid: Fang and Zhao, USP (2024), section 4: what neighbours trade stays on fast wires, and rings have
-fewer and longer steps.
+Ulysses: ranks hold all heads of a part of the sequence; an all_to_all turns that into a part of the heads for the whole
+sequence, a second one undoes it. A rank sends 4 (n-1)/n of its activations whatever the length; the ranks must divide
+the number of heads. If there are fewer heads of keys and values than ranks, they are copied. Jacobs et al., DeepSpeed
+Ulysses (2023), section 3.1. Both on a grid: Fang and Zhao, USP (2024), section 4: trades between neighbours stay on
+fast wires, and rings have fewer and longer steps.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _check(model: Model, mesh: Mesh) -> None:
 
 
 def _traded_sharing(model: Model, mesh: Mesh) -> int:
-    """How many heads share keys and values once these are as many as the ranks that trade them, at least."""
+    """The number of heads that share keys and values once there are at least as many of these as trading ranks."""
     kv = model.heads // model.sharing // mesh.size("tp")
     return model.sharing // max(1, mesh.layout.trading // kv)
 
@@ -89,7 +89,7 @@ def _place(here: Tensor, length: int) -> Run:
 
 @dataclass(frozen=True)
 class Trade(Transfer):
-    """All_to_all: the parts of axis `apart` go to the ranks, what they send is put together along axis `along`."""
+    """All_to_all: distributes the parts of axis `apart` over the ranks, and concatenates the received along `along`."""
 
     name: str
     ranks: int
@@ -109,7 +109,7 @@ class Trade(Transfer):
 
 @dataclass(frozen=True)
 class Shift(Transfer):
-    """To the next rank; gradients to the one before. An all_to_all in which everything goes to one rank."""
+    """Sends to the next rank; gradients to the previous one. An all_to_all with a single destination."""
 
     name: str
     rank: int
@@ -130,7 +130,7 @@ class Shift(Transfer):
 
 
 def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
-    """The branch with what trades heads (ulysses), what goes round (ring), or both."""
+    """The branch with traded heads (ulysses), circulating keys and values (ring), or both."""
     layout, depth, sharing = mesh.layout, model.width // model.heads, _traded_sharing(model, mesh)
     norm, qkv, _, project, add = branch.segments
     whole = attending(model, sharing)
@@ -190,7 +190,7 @@ def _copied(made: Tensor, sharing: int, copies: int) -> Tensor:
 
 
 def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
-    """made | step 1 | .. : the first makes q, k and v of what `qkv` makes, the last hands on the output."""
+    """made | step 1 | .. : the first extracts q, k and v from the output of `qkv`, the last passes on the output."""
     layout, depth, sharing = mesh.layout, model.width // model.heads, _traded_sharing(model, mesh)
     rank, ranks, form = mesh.place["cp"] // layout.trading, layout.rings, layout.attention
     held, tokens = ring.runs(form, rank, ranks, model.context), model.context // ranks

@@ -1,9 +1,9 @@
-"""Gradients of a layer that travel as their factors: of matrices x and dy, of vectors themselves.
+"""Gradients of a layer that travel as their factors: x and dy of matrices; vectors' gradients themselves.
 
     a microbatch's row    [ x | dy | x | dy | .. | vector | .. ]      bytes, each part at a multiple of 64
     of this rank          rows of its microbatches           ─▶ all_gather ─▶ of all ranks, by global microbatch index
 
-Each rank then makes the gradient of every microbatch, and adds them in the tree in which one process would (tree.py).
+Each rank then computes the gradient of every microbatch, and adds them in the same tree as one process (tree.py).
 Zhang et al., Poseidon (USENIX ATC 2017), section 3.2.
 """
 
@@ -25,7 +25,7 @@ _WHOLE = torch.float32  # of a vector's gradient
 
 @dataclass(frozen=True)
 class Form:
-    """What a row consists of: name, where it begins, shape and type of each part; a matrix has two of its name.
+    """The layout of a row: name, offset, shape and type of each part; a matrix has two parts with its name.
 
     bytes    of a row
     """
@@ -57,9 +57,9 @@ class Form:
 
 @dataclass
 class Factors:
-    """Those of one layer: `mine` travels to all ranks, whose rows are in `every`.
+    """The factors of one layer: `mine` is sent to all ranks, whose rows are in `every`.
 
-    products    by weight, one of this rank's, as which all others are computed
+    products    by weight, one of this rank's, as a template for all others
     """
 
     form: Form
@@ -69,14 +69,14 @@ class Factors:
 
     @classmethod
     def of(cls, form: Form, microbatches: int, ranks: int) -> Factors:
-        """Of so many microbatches of each rank."""
+        """With `microbatches` microbatches on each rank."""
         mine, every = (
             torch.zeros(count, form.bytes, dtype=torch.uint8) for count in (microbatches, ranks * microbatches)
         )
         return cls(form, mine, every)
 
     def gradients(self, index: int, views: Mapping[str, Tensor]) -> None:
-        """Writes those of one microbatch of all into tensors by name."""
+        """Writes the gradients of one microbatch of any rank into tensors by name."""
         for name, parts in self.form.views(self.every[index]).items():
             if len(parts) == 1:
                 views[name].copy_(parts[0])
@@ -87,7 +87,7 @@ class Factors:
 
 @dataclass
 class FactorLeaf(Leaf):
-    """A microbatch's factors, while they are being found."""
+    """A microbatch's factors, while they are collected."""
 
     keeps: ClassVar[bool] = True
     factors: Factors | None = None
@@ -95,7 +95,7 @@ class FactorLeaf(Leaf):
 
     @classmethod
     def for_row(cls, factors: Factors, turn: int, ops: int) -> FactorLeaf:
-        """Of the rank's microbatch number `turn`; so many ops will find them."""
+        """For the rank's microbatch number `turn`; `ops` ops will contribute."""
         parts = factors.form.views(factors.mine[turn])
         vectors = {name: views[0] for name, views in parts.items() if len(views) == 1}
         return cls([], [vectors], ops, factors=factors, parts=parts)
@@ -103,7 +103,7 @@ class FactorLeaf(Leaf):
     def multiply(self, product: Product) -> None:
         assert self.factors is not None
         parts = self.parts[product.weight]
-        if len(parts) == 1:  # where computing is emulated, vectors' gradients are made so, too
+        if len(parts) == 1:  # emulated computation also makes vectors' gradients this way
             product.into(parts[0])
         else:
             self.factors.products[product.weight] = product
@@ -111,7 +111,7 @@ class FactorLeaf(Leaf):
         self.written.add((0, product.weight, None))
 
     def finish(self) -> None:
-        """What nothing contributed to is 0."""
+        """Zeroes everything without a contribution."""
         for part in self._unwritten():
             part.zero_()
 

@@ -4,10 +4,10 @@
              ^ every tensor begins at a multiple of 64 elements       ^ up to a multiple of `multiple`
     `------ decays -------'`---- does not -----'
 
-    blocks    [ matrix 0 | other 0 | .. | matrix 1 | other 1 | .. ]     of experts, whose matrices lie together
+    blocks    [ matrix 0 | other 0 | .. | matrix 1 | other 1 | .. ]     of experts, whose matrices are adjacent
 
-So a reduction, a gather of weights and an optimizer take any slice of it, cut at multiples of 64 elements, without a
-copy; an elementwise optimizer gives the same bits on the slices as on the whole.
+So a reduction, a gather of weights and an optimizer can take any slice of it, cut at multiples of 64 elements, without
+a copy; an elementwise optimizer gives the same bits on slices as on the whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALIGNMENT = 64  # elements
 
 @dataclass(frozen=True)
 class Flat:
-    """Where each tensor, or each block of one, lies.
+    """The position of each tensor, or of each block of one.
 
     weights     the tensors
     decaying    elements before the first vector
@@ -40,9 +40,9 @@ class Flat:
 
     @classmethod
     def of(cls, weights: Sequence[Weight], multiple: int = ALIGNMENT, blocks: bool = False) -> Flat:
-        """`multiple` of elements, itself one of 64, that the whole buffer is padded to; with `blocks`, each block.
+        """The whole buffer is padded to `multiple` elements, itself a multiple of 64; with `blocks`, each block is.
 
-        blocks    all weights are matrices with as many blocks, along their first axis
+        blocks    all weights are matrices with equally many blocks along their first axis
         """
         places, end, decaying, shared = [], 0, 0, 0
         if blocks:
@@ -74,7 +74,7 @@ class Flat:
         return len(self.places) // len(self.weights)
 
     def begin(self, seed: int, layer: str) -> Tensor:
-        """A buffer with the first values."""
+        """A buffer with the initial values."""
         buffer = torch.zeros(self.elements)
         views = self.views(buffer)
         for weight in self.weights:
@@ -87,7 +87,7 @@ def _up(count: int, multiple: int) -> int:
 
 
 def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Flat tensors that lie in memory one after the other, as one; None where they do not."""
+    """Flat tensors that are adjacent in memory, as one; None if they are not."""
     first, end = tensors[0], tensors[0].data_ptr()
     for tensor in tensors:
         if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():

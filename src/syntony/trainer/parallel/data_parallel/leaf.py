@@ -1,4 +1,4 @@
-"""Gradients of one layer from one microbatch, while they are being made."""
+"""Gradients of one layer from one microbatch, while they are computed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from syntony.trainer.parallel.data_parallel.tree import Tree
 
 @dataclass
 class Leaf:
-    """Where they are made, and where they are added up.
+    """Where they are computed, and where they are added up.
 
     views    of each source by name
-    ops      that will still make gradients
-    sums     trees that take them: at which leaf, and the buffer that the views lie in
+    ops      number of ops that will still contribute
+    sums     trees that take them: the index of the leaf, and the buffer of the views
     pieces   by segment: products of pieces of the same rows, by number of the piece
     keeps    it wants products of all rows together
     """
@@ -54,9 +54,9 @@ class Leaf:
     def multiply_pieces(
         self, segment: int, number: int, count: int, products: Sequence[Product], join: Join = torch.cat
     ) -> None:
-        """Products of one of `count` pieces of a segment's rows: computed once all are there, as those of all rows.
+        """Products of one of `count` pieces of a segment's rows, computed once all are there, like those of all rows.
 
-        join    makes one tensor of those of all pieces
+        join    assembles one tensor from all pieces
         """
         pieces = self.pieces.setdefault(segment, {})
         pieces[number] = products
@@ -69,7 +69,7 @@ class Leaf:
                 self.multiply(every[0].with_rows_of(every, join) if len(every) > 1 else every[0])
 
     def finish(self) -> None:
-        """What nothing contributed to is 0."""
+        """Zeroes everything without a contribution."""
         for source, views in enumerate(self.views):
             for name, view in views.items():
                 if (source, name, None) in self.written:

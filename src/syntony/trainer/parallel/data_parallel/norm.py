@@ -1,9 +1,9 @@
-"""The norm of all gradients, exact whoever holds which part of them.
+"""The norm of all gradients, exact regardless of how they are distributed.
 
 Squares of float32 are exact in float64. Blocks of 64 elements, which no cut divides, are summed in float64 as a
 pairwise tree (csrc/torch/queues/tree_sum.hpp); the sums of blocks are then added *without rounding*, as whole numbers
-times 2^-1200. Integer sums have no order: however layers are cut, sharded and spread, the norm has the same bits, and
-ranks exchange one number each.
+times 2^-1200. Integer addition is associative: however layers are cut, sharded and distributed, the norm has the same
+bits, and ranks exchange one number each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HALF = 26  # a float64's 53 digits are added as two halves
 
 @dataclass(frozen=True)
 class ExactSum:
-    """A sum without any rounding: `scaled` is the sum times 2^1200, or infinity where a term is no finite number."""
+    """A sum without rounding: `scaled` is the sum times 2^1200, or infinity if a term is not finite."""
 
     scaled: int | float = 0
 

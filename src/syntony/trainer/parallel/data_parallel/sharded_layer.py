@@ -1,6 +1,6 @@
-"""What one rank holds of one layer: weights, gradients and optimizer state, whole or in shards.
+"""One rank's part of one layer: weights, gradients and optimizer state, whole or in shards.
 
-flat buffer   [        shard 0         |     shard 1      | ..   shards: runs that every planned op takes whole
+flat buffer   [        shard 0         |     shard 1      | ..   shards: runs that no planned op divides
 of 3 ranks    [ mine  |  of 1 |  of 2 | mine | 1  |  2  | ..   sharded: each shard is cut equally
 
 sharded          weights   gradients               optimizer state     (Rajbhandari et al. 2020, ZeRO)
@@ -9,8 +9,8 @@ zero 1           whole     whole                   mine
 zero 2           whole     mine once reduced       mine
 zero 3           mine      mine once reduced       mine
 
-Where replicas of the sharded model spread the update (AMSP, Chen et al. 2023: a factor each for weights, gradients and
-optimizer), what is mine is cut again, by replicas: `own` is what this rank updates, and the others send it the rest.
+If replicas of the sharded model share the update (AMSP, Chen et al. 2023: separate factors for weights, gradients and
+optimizer), the own part is divided again by replicas: `own` is updated by this rank, and the others send it the rest.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from syntony.trainer.parallel.data_parallel.tree import Tree
 
 
 class Shard:
-    """Elements [begin, end) of a layer's flat buffer, what this rank has of them, [mine.start, mine.stop), and what of
+    """Elements [begin, end) of a layer's flat buffer, this rank's part of them, [mine.start, mine.stop), and the part
     that it updates, [own.start, own.stop).
 
     weights    mine
     updated    own, a part of them; the optimizer's parameters are parts of it
-    gradient   mine until it is summed over all ranks, own then; None before, and after the update
+    gradient   mine until it is summed over all ranks, then own; None before, and after the update
     """
 
     def __init__(self, layer: int, begin: int, end: int, mine: slice, own: slice) -> None:
         self.layer, self.begin, self.end, self.mine, self.own = layer, begin, end, mine, own
         self.weights = self.updated = torch.empty(0)
         self.gradient: Tensor | None = None
-        self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
+        self.counted: Tensor | None = None  # the blocks of 64 elements that this rank counts; None: all
         self.parts: list[tuple[slice, bool]] = []  # of `own`, each with whether it decays
-        self.parameters: list[Parameter] = []  # these, as the optimizer has them
-        self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
+        self.parameters: list[Parameter] = []  # the same parts, as the optimizer has them
+        self.rate: float | None = None  # learning rate of the gradient's step; None: the gradient is void
 
     def blocks(self) -> Tensor:
         """Sums of the gradient's squares that this rank counts."""
@@ -61,7 +61,7 @@ class Shard:
 
     @property
     def spread(self) -> bool:
-        """Others have the rest of the update."""
+        """Whether others do the rest of the update."""
         return len(self.updated) < len(self.weights)
 
     def gradients(self, scale: float) -> list[Tensor]:
@@ -77,12 +77,12 @@ class ShardedLayer:
 
     index       of the layer in the model
     lane        on which its gradients are summed
-    n, place    ranks that do so, and which of them this is
-    zero        0 .. 3, as above; 0 where n is 1
-    replicas    among which the update is spread, and which of them this is
-    leaves      microbatches (times sources) that the sum that it makes is of: its own, or with factors all ranks'
-    counted     names of weights whose squares this rank counts (of several with the same weights, one does)
-    factors     what travels instead of gradients; None: gradients do
+    n, place    number of those ranks, and this rank's index among them
+    zero        0 .. 3, as above; 0 if n is 1
+    replicas    among which the update is shared, and this rank's index among them
+    leaves      microbatches (times sources) in the sum that it makes: its own, or with factors all ranks'
+    counted     names of weights whose squares this rank counts (one of several ranks with the same weights)
+    factors     communicated instead of gradients; None: gradients are
     """
 
     index: int
@@ -97,23 +97,23 @@ class ShardedLayer:
     counted: frozenset[str]
     factors: Factors | None = None
     shards: list[Shard] = field(default_factory=list)
-    whole: Tensor | None = None  # weights, where they are not sharded
+    whole: Tensor | None = None  # weights, if they are not sharded
     summed: Tensor | None = None  # this rank's gradient, whole
     _home: Tensor | None = None
     _views: dict[int, dict[str, Tensor]] = field(default_factory=dict)
-    _left: set[Shard] = field(default_factory=set)  # shards that are not reduced yet
+    _left: set[Shard] = field(default_factory=set)  # shards that have not been reduced yet
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.leaves, self.home)
 
     def home(self) -> Tensor:
-        """The buffer of the whole gradient; made where it is not there."""
+        """The buffer of the whole gradient, created if missing."""
         if self._home is None:
             self._home = torch.zeros(self.flat.elements)
         return self._home
 
     def place_gradient(self, home: Tensor) -> None:
-        """Gives the gradient a place among other layers' (zero 0 and 1, where it stays)."""
+        """Gives the gradient a place among other layers' (zero 0 and 1, where it is permanent)."""
         self._home = home
 
     def views(self, buffer: Tensor) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ class ShardedLayer:
         return self._views[where]
 
     def reduced(self, shard: Shard) -> None:
-        """An shard's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""
+        """Called when a shard's gradient has been reduced. With zero 2 and 3 the last one frees the whole."""
         self._left.discard(shard)
         if not self._left:
             self._left = set(self.shards)
@@ -134,7 +134,7 @@ class ShardedLayer:
                 self.summed = self._home = None
 
     def settle(self, cuts: Sequence[int], weights: Tensor) -> None:
-        """Takes possession: `weights` are the first ones, whole; `cuts` the shards' borders, 0 and the end too."""
+        """Initializes the shards: `weights` are the initial ones, whole; `cuts` the shards' borders with both ends."""
         shares, (replicas, replica) = self.n if self.zero else 1, self.replicas
         counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
         for weight, at in self.flat.places:

@@ -3,8 +3,8 @@
     due     [shard 3/0] [shard 3/1] [shard 2/0]        the optimizer's groups hold these only, for that while
     step    `------------ one call --------'
 
-Whatever it updates, a call of torch's optimizers takes some tenths of a millisecond in Python, as long as updating a
-hundred thousand weights. So what became due together is updated together.
+A call of torch's optimizers takes some tenths of a millisecond in Python whatever it updates, as long as updating a
+hundred thousand weights. So slices that become due together are updated together.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Slices:
         self._group_of = {parameter: group for group in self._groups for parameter in group["params"]}
         self._before: dict[Parameter, list[Tensor]] = {}
         self._copying: dict[Parameter, Future[None]] = {}
-        self._copier = ThreadPoolExecutor(1, "copies")  # starts no thread before it is given work
-        self._step: Callable[..., Any] = inspect.unwrap(type(self._optimizer).step)  # nobody else's hooks are on it
+        self._copier = ThreadPoolExecutor(1, "copies")  # starts its thread with the first work
+        self._step: Callable[..., Any] = inspect.unwrap(type(self._optimizer).step)  # without hooks of others
 
     def update(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor], rate: float) -> None:
         """One step of the optimizer on these, at a learning rate."""
@@ -65,17 +65,17 @@ class Slices:
             parameter.grad = None
 
     def state(self, parameter: Parameter) -> dict[str, Any]:
-        """What the optimizer remembers of a slice, by its own names: tensors of its size, and counts."""
+        """The optimizer's state of a slice, by its own names: tensors of its size, and counters."""
         state: dict[str, Any] = self._optimizer.state[parameter]
         return state
 
     def remember(self, parameters: Sequence[Parameter]) -> None:
-        """Returns when slices, and what the optimizer knows of them, are copied for put_back()."""
+        """Copies slices, and the optimizer's state of them, for put_back()."""
         for copying in {self._copying.pop(parameter) for parameter in parameters}:
             copying.result()
 
     def remember_ahead(self, batches: Iterable[Sequence[Parameter]]) -> None:
-        """Begins to copy all of these, over their last copies, while this thread does something else."""
+        """Begins to copy all of these in the background, over their previous copies."""
         for parameters in batches:
             ours: list[Tensor] = []
             copies: list[Tensor] = []
@@ -90,11 +90,11 @@ class Slices:
                 self._copying.update(dict.fromkeys(parameters, copying))
 
     def put_back(self, parameters: Sequence[Parameter]) -> None:
-        """Takes the last updates of these back."""
+        """Undoes the last updates of these."""
         for parameter in parameters:
             weights, *memories = self._before[parameter]
             parameter.detach().copy_(weights)
-            if not memories:  # it was the first
+            if not memories:  # it was the first update
                 self._optimizer.state.pop(parameter, None)
             for tensor, memory in zip(self._tensors(parameter), memories, strict=False):
                 tensor.copy_(memory)

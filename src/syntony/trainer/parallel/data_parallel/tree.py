@@ -17,9 +17,9 @@ from torch import Tensor
 
 
 class Tree:
-    """The sum of `leaves` buffers that come in any order; in order, at most log2(leaves) + 1 are held at once.
+    """The sum of `leaves` buffers that arrive in any order; if in order, at most log2(leaves) + 1 are held at once.
 
-    Sums are made in place, in the left buffer: so the sum of all ends in the buffer of leaf 0, which `home` provides.
+    Sums are made in place, in the left buffer: so the total ends in the buffer of leaf 0, which `home` provides.
     """
 
     def __init__(self, leaves: int, home: Callable[[], Tensor]) -> None:
@@ -28,13 +28,13 @@ class Tree:
         self._nodes: dict[tuple[int, int], Tensor] = {}
 
     def leaf(self, index: int) -> Tensor:
-        """A buffer for the gradient of microbatch `index`; its content is anything."""
+        """A buffer with undefined content for the gradient of microbatch `index`."""
         if index == 0:
             return self._home()
         return self._spare.pop() if self._spare else torch.zeros_like(self._home())
 
     def add(self, index: int, leaf: Tensor) -> None:
-        """Takes the buffer of microbatch `index`, and sums what belongs together."""
+        """Takes the buffer of microbatch `index`, and makes all sums that are complete."""
         level, node = 0, leaf
         while (width := -(-self.leaves >> level)) > 1:
             sister = index ^ 1
@@ -50,7 +50,7 @@ class Tree:
         self._nodes[level, index] = node
 
     def take(self, keep_spare: bool) -> Tensor:
-        """The sum, of all leaves; the tree is empty then."""
+        """The sum of all leaves; empties the tree."""
         if len(self._nodes) != 1:
             raise RuntimeError(f"{len(self._nodes)} sums of {self.leaves} microbatches are left apart")
         if not keep_spare:

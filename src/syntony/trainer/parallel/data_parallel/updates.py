@@ -1,14 +1,14 @@
-"""From a rank's own gradients to the next step's weights, as the Plan says.
+"""From a rank's own gradients to the next step's weights, following the Plan.
 
     own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (renew) -> (gather) -> next forward
                `-------- on lanes -------------'  `- on this thread, once a slice -'   `---- on lanes ----'
 
-How gradients and weights are sharded is read off the plan: a reduce_scatter leaves a shard, an all_gather without a
+The plan determines how gradients and weights are sharded: a reduce_scatter leaves a shard, an all_gather without a
 microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
-elements between two cuts of any planned op is an Shard with an optimizer of its own; ops over several take a copy.
+elements between two cuts of any planned op is a Shard with its own optimizer state; ops over several shards copy.
 
-Clipping. exact: no optimizer runs before `norm`. optimistic: they run at once and remember what was; `verify` takes the
-updates back where the norm was too large, and makes them again, clipped (Qi et al. 2024, "post-validation").
+Clipping. exact: no optimizer runs before `norm`. optimistic: they run at once and save the old state; `verify` undoes
+the updates if the norm was too large, and repeats them clipped (Qi et al. 2024, "post-validation").
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from syntony.trainer.parallel.data_parallel.slices import Slices
 
 T = TypeVar("T")
 _BYTES = 4  # of a float32
-_ENOUGH = 1 << 18  # elements that are worth a call of the optimizer, if nobody waits for them
+_ENOUGH = 1 << 18  # elements that justify a call of the optimizer if nothing waits for them
 
 
 class Updates:
-    """The layers that one rank holds, between their gradients and their next weights.
+    """The layers of one rank, from their gradients to their next weights.
 
     total      adds up sums of squares over all ranks: a small blocking exchange
-    copies     by lane of copies of shards, or secondary shards: how many there are, and which this is
+    copies     by lane of copies of shards, or secondary shards: their number, and this rank's index
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Updates:
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
         self.rate: float | None = None  # of this step; None: its gradients are void
         self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
-        self.norm = 0.0  # of the last gradients whose norm is known
+        self.norm = 0.0  # of the last gradients with a known norm
         self.before: Callable[[int], None] = lambda index: None  # called with a layer whose gradients are complete
         ops = [plan.graph[key] for (owner, _), keys in plan.orders.items() if owner == device for key in keys]
         moving = [op for op in ops if op.pieces and op.kind.moves]
@@ -76,8 +76,8 @@ class Updates:
         for shard in self._every():
             shard.parameters = [next(owned) for _ in shard.parts]
         self._due: list[Shard] = []
-        self._optimistic: list[Parameter] = []  # updated, and the norm is not known
-        self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
+        self._optimistic: list[Parameter] = []  # updated before the norm is known
+        self._blocks: list[Tensor] = []  # sums of squares for the norm
         self._shards = {op.key: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if self._sums(op)]
         self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in layers}
@@ -91,8 +91,8 @@ class Updates:
         self._missing: dict[OpKey, set[object]] = {op.key: self._awaited(op) for op in moving}
         self._staged: dict[OpKey, Tensor] = {}
         self._near = Secondary(*copies["near"])
-        self._lasting: dict[Shard, Tensor] = {}  # gradients that stay where they are, whole
-        self._bound: set[OpKey] = set()  # sums in place, whose memory the engine knows
+        self._lasting: dict[Shard, Tensor] = {}  # permanent gradients, whole
+        self._bound: set[OpKey] = set()  # in-place sums whose memory the engine knows
         self._unverified = False
         for ops, came in (
             ([*self._shares.values()], self._shared),
@@ -108,7 +108,7 @@ class Updates:
     # ---- what the step says -----------------------------------------------------------------------------------------
 
     def complete(self, index: int) -> None:
-        """This rank's own gradient of a layer is there."""
+        """Called when this rank's own gradient of a layer is complete."""
         self.before(index)
         sharded = self.layers[index]
         for shard in sharded.shards:
@@ -125,7 +125,7 @@ class Updates:
             self._update_due(_ENOUGH)
 
     def rebuild(self, index: int) -> None:
-        """The `rebuild` op of a layer: all ranks' factors have come, and the sum of all gradients is made here."""
+        """The `rebuild` op of a layer: all ranks' factors have arrived; computes the sum of all gradients here."""
         sharded = self.layers[index]
         for leaf in range(sharded.tree.leaves):
             buffer = sharded.tree.leaf(leaf)
@@ -136,21 +136,21 @@ class Updates:
         self._update_due(_ENOUGH)
 
     def begin(self, first: bool) -> None:
-        """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
+        """Called when a step begins. The first one starts the gathers that the plan has put before the forward."""
         self._near.begin()
         for op in (*self._renewals, *self._gathers) if first else ():
             if any(self._graph[dep].lagged for dep in op.deps):
                 self._made(op)
 
     def settle(self, index: int) -> None:
-        """Returns when the layer's weights are those that the last step has made."""
+        """Returns when the layer has the weights that the last step has made."""
         for key in self._needed[index]:
             self._runner.wait(key)
         if any(shard.layer == index for shard in self._due):
             self._update_due()
 
     def finish(self) -> None:
-        """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
+        """Returns when all of the last step's updates are done, including those that the plan has deferred."""
         self.clip()
         for index in self.layers:
             self.optimize(index)
@@ -167,14 +167,14 @@ class Updates:
             self._measure()
 
     def optimize(self, index: int) -> None:
-        """The `opt` op of a layer: at the latest now, with exact clipping."""
+        """The `opt` op of a layer: with exact clipping, the latest time for its update."""
         if self._clip is Clip.EXACT:
             self._update([shard for shard in self.layers[index].shards if shard.gradient is not None], self._scale())
 
     def verify(self) -> bool:
-        """Before the first backward of a step: whether the last one's updates stand. Else they are made anew by now.
+        """Called before the first backward of a step: whether the last step's updates are valid; if not, redoes them.
 
-        Where weights are gathered, other ranks see the new ones after one more step, whose own gradients are void.
+        If weights are gathered, other ranks see the new ones one step later, and the gradients of that step are void.
         """
         if self._clip is not Clip.OPTIMISTIC or not self._unverified:
             return True
@@ -192,7 +192,7 @@ class Updates:
         return scale == 1.0
 
     def foresee(self) -> None:
-        """What the last step has made stands: copies of it are made for updates that may be taken back."""
+        """Called when the last step's updates are final: copies the state for updates that may be undone."""
         if self._clip is Clip.OPTIMISTIC and self.rate is not None:
             layers = reversed(list(self.layers.values()))
             self.slices.remember_ahead([[each for a in layer.shards for each in a.parameters] for layer in layers])
@@ -200,17 +200,17 @@ class Updates:
     # ---- at rest ----------------------------------------------------------------------------------------------------
 
     def memories(self, shard: Shard) -> dict[str, Tensor]:
-        """What the optimizer remembers by element of the shard's weights, by its own names: no counts."""
+        """The optimizer's state per element of the shard's weights, by its own names, without counters."""
         states = [self.slices.state(parameter) for parameter in shard.parameters]
         names = [name for name, value in states[0].items() if value.dim()]
         return {name: torch.cat([state[name] for state in states]) for name in names}
 
     def counts(self) -> Mapping[str, Tensor]:
-        """What the optimizer counts, the same for all shards: `step`, .."""
+        """The optimizer's counters, the same for all shards: `step`, .."""
         return {name: value for name, value in self.slices.state(self.slices.parameters[0]).items() if not value.dim()}
 
     def restore(self, index: int, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
-        """Puts a layer's whole flat buffer in the place of its weights (kind ""), or of what is remembered of them."""
+        """Replaces a layer's weights (kind "") or one kind of its optimizer state by a whole flat buffer."""
         sharded = self.layers[index]
         if not kind and sharded.whole is not None:
             sharded.whole.copy_(flat)
@@ -232,7 +232,7 @@ class Updates:
         self._unpack(op, self._wholes)
 
     def _owned(self, index: int) -> None:
-        """This rank's own gradient of a layer is complete."""
+        """Called when this rank's own gradient of a layer is complete."""
         sharded = self.layers[index]
         reduces = self._reduces_of[index]
         for op in reduces:
@@ -277,7 +277,7 @@ class Updates:
             self._reduced_here(shard)
 
     def _reduced_here(self, shard: Shard) -> None:
-        """An shard's gradient is the sum over `dp`; copies of the model may have others."""
+        """Called when a shard's gradient is the sum over `dp`; copies of the model may have others."""
         more = [op for op in self._replicas if shard in self._missing[op.key]]
         for op in more:
             if self._came(op, shard):
@@ -299,7 +299,7 @@ class Updates:
             self._summed(shard)
 
     def _renewed(self, op: Op) -> None:
-        """What other replicas have updated of shards has come."""
+        """Called when the updates of other replicas have arrived."""
         shards, staged = self._shards[op.key], self._staged.pop(op.key)
         rows = torch.split(staged.view(self._copies[op.lane][0], -1), [len(shard.updated) for shard in shards], 1)
         for shard, row in zip(shards, rows, strict=True):
@@ -313,7 +313,7 @@ class Updates:
             self._due.append(shard)
 
     def _update_due(self, enough: int = 1) -> None:
-        """What is due, if it is so many elements. Where gathers wait for it, it is always enough."""
+        """Updates what is due, if it is at least `enough` elements, or if gathers wait for it."""
         gathers = self._gathers or self._renewals
         if not self._due or (not gathers and sum(len(shard.updated) for shard in self._due) < enough):
             return
@@ -338,13 +338,13 @@ class Updates:
                 self._final(shard)
 
     def _final(self, shard: Shard) -> None:
-        """This rank's weights of a shard are the next step's."""
+        """Called when this rank's weights of a shard are the next step's."""
         for op in self._gathers:
             if shard in self._missing[op.key] and self._came(op, shard):
                 self._made(op)
 
     def _made(self, op: Op) -> None:
-        """A gather of updated weights is ready."""
+        """Called when a gather of updated weights is ready."""
         if not self._renews(op):
             self._gather(op, self._wholes)
             return
@@ -353,7 +353,7 @@ class Updates:
         self._runner.ready(op.key, mine, self._staged[op.key])
 
     def _step(self, shards: Sequence[Shard], scale: float) -> None:
-        """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
+        """Runs the optimizer unless gradients are void; usually all are of one step and have its rate."""
         begin = time.monotonic()
         for rate in {shard.rate for shard in shards if shard.rate is not None}:
             chosen = [shard for shard in shards if shard.rate == rate]
@@ -366,7 +366,7 @@ class Updates:
     # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
 
     def gather(self, key: OpKey, wholes: Mapping[int, Tensor]) -> None:
-        """Makes a gather before use ready; its layers' weights will lie in `wholes`."""
+        """Makes a gather before use ready; its layers' weights will be in `wholes`."""
         for index in wholes:
             self.settle(index)
         self._gather(self._early[key], wholes)
@@ -400,12 +400,12 @@ class Updates:
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _awaited(self, op: Op) -> set[object]:
-        """What must come before an op is ready: layers' own gradients for a reduce, else shards."""
+        """The conditions for an op to be ready: layers' own gradients for a reduce, else shards."""
         shards = self._shards[op.key]
         return {shard.layer for shard in shards} if self._sums(op) else set(shards)
 
     def _came(self, op: Op, what: object) -> bool:
-        """Whether it was the last that the op waited for; then it waits for the next step's."""
+        """Whether this was the last condition of the op; if so, resets it for the next step."""
         missing = self._missing[op.key]
         missing.discard(what)
         if not missing:
@@ -413,16 +413,16 @@ class Updates:
         return not missing
 
     def _sums(self, op: Op) -> bool:
-        """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
+        """Whether it sums gradients of ranks with the same layer, or shards of it; not those of copies of a shard."""
         return op.kind is not Kind.ALL_GATHER and op.lane == self.layers[op.pieces[0].layer].lane
 
     @staticmethod
     def _renews(op: Op) -> bool:
-        """It gathers what replicas have each updated of a shard."""
+        """Whether it gathers the parts of a shard updated by the replicas."""
         return op.kind is Kind.ALL_GATHER and op.lane == "replicas"
 
     def _before(self, index: int) -> list[OpKey]:
-        """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
+        """The ops that produce a layer's next weights, in order of dependency."""
         layers = {index}
         for op in self._gathers:
             touched = {shard.layer for shard in self._shards[op.key]}
@@ -443,7 +443,7 @@ class Updates:
         return min(1.0, self._limit / (self.norm + 1e-6))
 
     def _covered(self, op: Op) -> list[Shard]:
-        """In the order in which they lie in memory, the same on all ranks."""
+        """The shards of the op, in memory order, the same on all ranks."""
         return [
             shard
             for piece in sorted(op.pieces, key=lambda piece: (piece.layer, piece.begin))
@@ -462,7 +462,7 @@ class Updates:
         return own
 
     def _place_gradients(self) -> None:
-        """Gradients that stay lie side by side, so that unions of neighbours need no copy."""
+        """Places permanent gradients side by side, so that unions of neighbours need no copy."""
         staying = [sharded for sharded in self.layers.values() if sharded.zero < 2]
         arena = torch.zeros(sum(sharded.flat.elements for sharded in staying))
         for sharded, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
@@ -484,7 +484,7 @@ def _in_place(buffer: Tensor, n: int, place: int) -> tuple[Tensor, Tensor]:
 
 
 def _by_rank(tensors: Sequence[Tensor], n: int) -> Tensor:
-    """Tensors of n equal parts, as what each of n ranks gets of them, side by side."""
+    """Rearranges tensors of n equal parts by rank, so that each of n ranks' parts are adjacent."""
     return tensors[0] if len(tensors) == 1 else torch.cat([tensor.view(n, -1) for tensor in tensors], 1).flatten()
 
 
