@@ -37,7 +37,8 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"dp": 2, "recompute": True},
     {"dp": 2, "ep": 2}, {"dp": 4, "ep": 4}, {"dp": 4, "ep": 2, "zero": 3}, {"tp": 2}, {"tp": 4, "sequence": False},
     {"cp": 4}, {"cp": 2, "attention": "ulysses"}, {"pp": 2}, {"pp": 2, "schedule": "zbv"}, {"dp": 2, "tp": 2, "pp": 2},
-    {"dp": 2, "ep": 2, "tp": 2}, {"dp": 2, "ep": 2, "pp": 2}, {"pp": 2, "cp": 2, "schedule": "gpipe"},
+    {"dp": 2, "ep": 2, "tp": 2}, {"dp": 2, "ep": 2, "tp": 2, "dedup": True}, {"dp": 4, "ep": 4, "relay": 2},
+    {"dp": 2, "ep": 2, "pp": 2}, {"pp": 2, "cp": 2, "schedule": "gpipe"},
 )  # fmt: skip
 ROWS = (1, 2, 3, 4)
 CASES = st.tuples(*map(st.sampled_from, (MODELS, LAYOUTS, ROWS, sorted(POLICIES))))
@@ -50,7 +51,7 @@ def config_of(model: dict[str, Any], layout: dict[str, Any], rows: int) -> Confi
 def described(config: Config) -> tuple[Any, Cost]:
     """The step as `syntony overlap` has it, with no trainer at hand; and what it costs."""
     graph = generate(layers_of(config.model.spec, config.layout, Form(config.data.rows, 4)), config.layout)
-    lanes = ("dp", "replicas", "edp", "tp", "ep", "cp", "pp")
+    lanes = ("dp", "replicas", "edp", "tp", "ep", "ep_far", "ep_near", "cp", "pp")
     return graph, Cost(1e9, {lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1e7, 1e-5) for lane in lanes})
 
 

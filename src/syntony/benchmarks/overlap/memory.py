@@ -76,6 +76,7 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "cp 4": ("fifo", Parallel(cp=4)),
     "dp 4, zero 3": ("fifo", Parallel(dp=4, zero=3)),
     "dp 4 x ep 4": ("janus", Parallel(dp=4, ep=4)),
+    "dp 2 x ep 2 x tp 2, dedup": ("fifo", Parallel(dp=2, ep=2, tp=2, dedup=True)),
     "dp 4 x ep 2, zero 3": ("janus", Parallel(dp=4, ep=2, zero=3)),
     "dp 4 x ep 4, shadows": ("fastermoe:hot=4", Parallel(dp=4, ep=4)),
     "dp 4 x ep 2, zero 3, shadows": ("fastermoe:hot=4", Parallel(dp=4, ep=2, zero=3)),
@@ -153,9 +154,9 @@ def _bytes(tensors: Iterable[Tensor | None]) -> int:
 
 
 def config_of(parallel: Parallel, microbatches: int, name: str = "fifo") -> Config:
-    """A small model. A plan knows no routers; so where rows of some experts stay and others travel, experts are chosen
-    evenly, and computing is emulated."""
-    run = Run(compute="emulated", forward=1e-4) if name.startswith("fastermoe") else Run()
+    """A small model. A plan knows no routers; so where rows travel to experts, these are chosen evenly, and computing
+    is emulated."""
+    run = Run(compute="emulated", forward=1e-4) if parallel.ep > 1 and name != "janus" else Run()
     model = Model(blocks=7, width=64, heads=4, hidden=128, context=64, experts=8 if parallel.ep > 1 else 0)
     return Config(
         model, Data(rows=2, microbatches=microbatches), parallel=parallel, overlap=Overlap(policy=name), run=run
