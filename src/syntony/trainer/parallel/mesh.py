@@ -1,4 +1,4 @@
-"""Who is who: the ranks as one tensor, and a torch group for every lane.
+"""The mesh: the ranks as one tensor, and a torch group for every lane.
 
     ranks = arange(world).view(pp, dp, cp, tp)        tp innermost: neighbours share the fastest wires
 
@@ -7,7 +7,7 @@
     row        neighbours in tp, where it is a grid               blocks of one row of an activation
     column     ranks at the same place of those rows              blocks of one column of a matrix
     cp         along cp                                                   pieces of one sequence
-    outer      ranks at the same place of double rings            keys and values that go to the next inner ring
+    outer      ranks at the same position of double rings         keys and values that go to the next inner ring
     pp         along pp                                                   stages of the model
     dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
                are replicas
@@ -16,9 +16,9 @@
     ep         blocks of `ep` neighbouring data ranks                     different experts
     edp        data ranks at the same place of those blocks               copies of the same experts
 
-    Where a layer is on two devices of a pipeline (Layout.copies), both are data ranks, neighbours in `dp`.
+    If a layer is on two devices of a pipeline (Layout.copies), both are data ranks, neighbours in `dp`.
 
-A lane of one rank has no group. Two lanes never share a group, so that none waits behind another's messages.
+A lane with one rank has no group. Two lanes never share a group, so that none waits behind another's messages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Mesh:
         return self.layout.ranks
 
     def under(self, layout: Parallel | None) -> Mesh:
-        """The same ranks, with as many replicas as a plan's layout has; None: as before."""
+        """The same ranks, with as many replicas as a plan's layout; None: unchanged."""
         return self if layout is None else replace(self, layout=layout)
 
     @cached_property
@@ -59,7 +59,7 @@ class Mesh:
         return self.place_of(self.rank)
 
     def place_of(self, rank: int) -> Mapping[str, int]:
-        """A rank's coordinates. Of a layer's two devices in a pipeline (Layout.copies), that in the first half comes
+        """A rank's coordinates. Of a layer's two devices in a pipeline (Layout.copies), the one in the first half comes
         first as a data rank."""
         layout, rest = self.layout, rank
         place: dict[str, int] = {}
@@ -74,7 +74,7 @@ class Mesh:
         return place
 
     def size(self, lane: str) -> int:
-        """How many ranks meet on a lane."""
+        """The number of ranks on a lane."""
         return self.layout.sizes[lane]
 
     def members(self, lane: str) -> list[list[int]]:
@@ -89,11 +89,11 @@ class Mesh:
         backend: str | None = None,
         urgency: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, dist.ProcessGroup]:
-        """A torch group per lane that this rank meets others on. Collective: all ranks name the same lanes.
+        """A torch group per lane that this rank shares with others. Collective: all ranks name the same lanes.
 
         backend    None: the default group's
-        urgency    `high`, `normal` or `low` of lanes, where the backend is Syntony's
-        A lane may be told apart by what follows a dot (`dp.gather`); its members are those of the word before.
+        urgency    `high`, `normal` or `low` by lane, if the backend is Syntony's
+        A suffix behind a dot makes a separate lane with the same members (`dp.gather`).
         """
         if self.world != dist.get_world_size():
             wanted = " x ".join(f"{axis} {getattr(self.layout, axis)}" for axis in ("pp", "dp", "cp", "tp"))
@@ -109,7 +109,7 @@ class Mesh:
                 options = _torch.SyntonyBackend.Options(timeout)
                 options.priority = urgency[axis]
             for ranks in self.members(axis):
-                # A layer's two devices lie side by side among its data ranks: torch would put a group's ranks in order.
+                # A layer's two devices are adjacent among its data ranks: torch would sort a group's ranks.
                 order: dict[str, Any] = {} if ranks == sorted(ranks) else {"sort_ranks": False}
                 group = dist.new_group(ranks, timeout, backend, options, group_desc=lane, **order)
                 if self.rank in ranks:

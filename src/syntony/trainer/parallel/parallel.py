@@ -1,5 +1,5 @@
-"""The model as one rank has it: the whole one, cut by every parallelism in turn, from outside; then the branches that
-are one layer are merged, as the planner has them (overlap/step/models.py says what is computed and what moves).
+"""One rank's part of the model: every parallelism in turn cuts the whole model, from outside; then the branches of one
+layer are merged, as the planner does (overlap/step/models.py defines computation and communication).
 
 transformer -> context_parallel -> tensor_parallel -> expert_parallel -> merged
 """
@@ -35,14 +35,14 @@ def parallelized(
     places: Mapping[int, Places] = MappingProxyType({}),
     visits: Visits | None = None,
 ) -> list[Layer]:
-    """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
+    """All layers, of which a pipeline device takes its own. Raises UserError if the sizes do not fit.
 
-    rows, element    sequences in a microbatch, and bytes of a number that travels
-    even             tokens of all ranks go to experts alike, and no rank asks how many will come: in turn, or (`skew`)
-                     by Zipf's law with this exponent
-    hot              so many experts of every block come to the tokens, not tokens to these experts
-    places           of experts, by block, where they follow demand
-    visits           experts in demand are guests, chosen for each microbatch; None: there are none
+    rows, element    sequences in a microbatch, and bytes of a communicated number
+    even             tokens of all ranks choose experts alike, and row counts are not exchanged: in turn, or (`skew`) by
+                     Zipf's law with this exponent
+    hot              number of experts of every block that move to the tokens
+    places           of experts, by block, if they follow demand
+    visits           experts in demand are guests, chosen for each microbatch; None: no guests
     """
     alone = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     branches = transformer(alone, even, skew, places)
@@ -56,8 +56,8 @@ def parallelized(
 
 def _together(branches: list[Branch], blocks: int) -> list[list[Branch]]:
     """The branches of each layer: an attention and the MLP or router behind it, of `blocks` neighbouring blocks.
-    Experts have a group of their own, and stay apart; so does a router behind an attention in which something travels:
-    that may be cut into parts of the batch, a router may not."""
+    Experts have a separate group, and stay apart; so does a router behind an attention with communication: that may be
+    cut into parts of the batch, a router may not."""
     first, *middle, last = branches
     layers: list[list[Branch]] = []
     for branch in middle:
@@ -70,7 +70,7 @@ def _together(branches: list[Branch], blocks: int) -> list[list[Branch]]:
 
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
-    """Shape of what a layer hands to the next: sequences, length and width, of each of them a rank's part."""
+    """The shape of a rank's part of a layer's output: sequences, length and width."""
     layout = mesh.layout
     parts = layout.cp * layout.slices * (layout.tp if layout.sequence and not layout.grid else 1)
     return rows // layout.side, model.context // parts, model.width // layout.side

@@ -1,13 +1,13 @@
-"""What a forward puts aside for its backward, in bytes: known before a run, and counted in one.
+"""The bytes that a forward keeps for its backward: predicted before a run, and measured in one.
 
-    x --[ norm  qkv  attend  project  add ]--> y        y is the layer's own, x that of the layer before
+    x --[ norm  qkv  attend  project  add ]--> y        y is the layer's own, x belongs to the previous layer
            |     |     |        |
            saved tensors of autograd, copies of small weights (`.leaves`), x and dy of each matrix (`Product`)
 
-Everything is counted by storage: tensors that share memory count once, and what outlives its microbatch (weights, the
-text, angles of rotary positions) not at all, nor what is dropped behind the forward and comes again (CommSpec.uses). A
-layer is run on one sequence and on two, and nothing but that differs between microbatches of more rows. Rows of experts
-are as many as if all were chosen evenly.
+Everything is counted by storage: tensors that share memory count once; tensors that outlive their microbatch (weights,
+the text, angles of rotary positions) do not count, nor those dropped behind the forward and transferred again
+(CommSpec.uses). A layer is run on one sequence and on two, which gives the bytes per row. Rows of experts are counted
+as for even choices.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Views = Mapping[str, Tensor]  # weights by name
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of one microbatch in one layer; what each means, `syntony.overlap.step.graph.LayerSpec` says."""
+    """Bytes of one microbatch in one layer; `syntony.overlap.step.graph.LayerSpec` defines each."""
 
     activations: int
     products: int
@@ -39,7 +39,7 @@ class Held:
 
 
 def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype) -> list[Held]:
-    """Of each layer, for a microbatch of the shape of `batch` (tokens and targets of this rank).
+    """The bytes of each layer, for a microbatch with the shape of `batch` (tokens and targets of this rank).
 
     The first layer of each kind runs; the others of its kind hold as much.
     """
@@ -61,8 +61,8 @@ def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: 
 
 
 class _Trial:
-    """One microbatch's forward, with all its memory kept. `of`: by kind of layer the storages of each field of Held; of
-    its shares each."""
+    """One microbatch's forward, with all its memory kept. `of`: by kind of layer, the storages of each field of Held;
+    those of its shares separately."""
 
     def __init__(self, layers: Mapping[str, Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
         self.storages: dict[int, torch.UntypedStorage] = {}
@@ -104,7 +104,7 @@ class _Trial:
 
 @dataclass
 class _Watched(ForwardContext):
-    """Knows the factors of products of which the gradients will be made: each x, and a dy of the shape of y."""
+    """Records the factors of products whose gradients will be computed: each x, and a dy with the shape of y."""
 
     factors: list[Tensor] = field(default_factory=list)
 
@@ -116,7 +116,7 @@ class _Watched(ForwardContext):
 
 
 def _moved(transfer: Transfer, x: Tensor, kept: Tensors) -> Tensor:
-    """What would arrive, in shape; the numbers of rows are those that left."""
+    """A tensor with the shape of what would arrive; the number of rows is that of those sent."""
     move = transfer.forward(x, kept)
     same = move.output.shape == move.input.shape
     move.output.copy_(move.input) if same else move.output.zero_()
@@ -125,7 +125,7 @@ def _moved(transfer: Transfer, x: Tensor, kept: Tensors) -> Tensor:
 
 @contextmanager
 def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Tells of every tensor that autograd saves."""
+    """Reports every tensor that autograd saves."""
 
     def pack(tensor: Tensor) -> Tensor:
         note(tensor)
@@ -136,10 +136,10 @@ def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
 
 
 class Watch:
-    """Counts, in steps of an interpreter, what it has put aside, weights that were gathered for a while, and gradients
-    that will be shards. `most`: bytes of the last step.
+    """Measures, during steps of an interpreter, its kept activations, temporarily gathered weights, and gradients
+    before sharding. `most`: bytes of the last step.
 
-    Buffers of messages count from when they are used; what is dropped for a while does not count meanwhile.
+    Buffers of messages count from their first use; temporarily dropped memory does not count.
     """
 
     def __init__(self, interpreter: Interpreter) -> None:
@@ -151,7 +151,7 @@ class Watch:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around one step; what is there before does not belong to a microbatch."""
+        """Around one step; existing memory does not belong to a microbatch."""
         self._forget()
         self._lasting, self.most = set(self._known), 0
         with _saving(lambda tensor: self._note((tensor,))):
@@ -192,7 +192,7 @@ class Watch:
 
 
 def _bytes(storage: StorageWeakRef) -> int:
-    """Now: it may have been dropped for a while."""
+    """The current size, since it may have been dropped temporarily."""
     found: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(storage.cdata)
     return 0 if found is None else found.nbytes()
 

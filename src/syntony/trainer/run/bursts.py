@@ -1,11 +1,11 @@
-"""What a lane's link takes, measured while nobody computes.
+"""Measures the links of lanes while nobody computes.
 
     alone    [op]                          alpha + fixed + beta x bytes
     bursts   [op][op][op]                  alpha + N x (fixed + beta x bytes)
              [  op  ][  op  ][  op  ]      of two sizes
 
-In a step, ops wait for ranks that compute longer than others, so what one of them takes there says little about the
-wire. Here all begin together. Orders that keep a link busy need to know what it takes, not how long one op is away.
+In a step, ops wait for ranks that compute longer than others, so their times say little about the wire. Here all begin
+together. Policies that keep a link busy need its occupation per op, not the duration of a single op.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
 
 
 def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
-    """By lane and kind of what the step moves, or a policy may make of it. Equal on all ranks. Collective."""
+    """By lane and kind of the step's communication, or what a policy may make of it. Same on all ranks. Collective."""
     wanted: dict[tuple[str, Kind], bool] = {}  # whether they sum gradients, or gather weights
     for op in step:
         if op.kind.moves:
@@ -61,7 +61,7 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
         for time in range(_TIMES):
             runner.begin_step()
             for lane, kind in wanted:
-                if lane not in groups or kind is Kind.RECV:  # received with what is sent
+                if lane not in groups or kind is Kind.RECV:  # measured together with the send
                     continue
                 together = (Kind.SEND, Kind.RECV) if kind is Kind.SEND else (kind,)
                 chosen = [op for op in graph if (op.device, op.lane) == (device, lane) and op.kind in together]
@@ -77,8 +77,8 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
 
 
 def _ops(rank: Rank, row: int, lane: str, kind: Kind, sums: bool) -> Iterator[Op]:
-    """One alone, then a burst of each size (`segment` says which); of messages, one to the next stage and one from the
-    stage before."""
+    """One alone, then a burst of each size (`segment` is the index); for messages, one to the next stage and one from
+    the previous stage."""
     stages, unit = rank.mesh.size("pp"), 256 * max(1, rank.mesh.size(lane))
     bursts = [0, *(burst for burst in range(1, 1 + len(SIZES)) for _ in range(EACH))]
     for device in range(stages):
@@ -93,7 +93,7 @@ def _ops(rank: Rank, row: int, lane: str, kind: Kind, sums: bool) -> Iterator[Op
 
 
 def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: World) -> list[Record]:
-    """The first alone, then the others at once, size by size."""
+    """Runs the first op alone, then the others at once, size by size."""
     runner.records()
     given = [(op, _given(op, group.size(), group.rank())) for op in ops]
     for burst in range(1 + len(SIZES)):
@@ -107,7 +107,7 @@ def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: Wor
 
 
 def _given(op: Op, ranks: int, place: int) -> tuple[Any, ...]:
-    """What PlanRunner.ready takes."""
+    """The arguments of PlanRunner.ready."""
     whole = torch.zeros(int(op.amount) // 4)
     part = whole.view(ranks, -1)[place]
     if op.kind is Kind.ALL_REDUCE:
@@ -123,7 +123,7 @@ def _given(op: Op, ranks: int, place: int) -> tuple[Any, ...]:
 
 
 def _fit(graph: Graph, records: list[Record]) -> Linear:
-    """What the burst of each size took, as a line."""
+    """A line through the times of the bursts."""
     sizes, seconds = [], []
     for burst in range(1 + len(SIZES)):
         chosen = [record for record in records if graph[record.key].segment == burst]

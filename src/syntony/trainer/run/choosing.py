@@ -1,4 +1,4 @@
-"""The plan of a run: what policies make; of `search`, the best of what it found, after real steps of each.
+"""Chooses the plan of a run: the policies' or, for `search`, the best of its candidates in real steps.
 
 search, simulated -> the best few -> [steps of A] [steps of B] .. on these ranks -> whose slowest rank was fastest
 """
@@ -21,22 +21,22 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.run.rank import Rank
 from syntony.trainer.run.text import Microbatches
 
-_STEPS = 3  # of each plan that is tried
+_STEPS = 3  # of each candidate plan
 _SIZES = ("dp", "tp", "pp", "ep", "cp", "microbatches")
 
 
 @dataclass(frozen=True)
 class Search:
-    """seconds: of one core for simulating; tried: plans that get real steps."""
+    """seconds: of one core for simulation; tried: number of plans that get real steps."""
 
     seconds: float = 10.0
     tried: int = 4
 
 
 def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, ...] | Search:
-    """`search` (`search:seconds=20,tried=5`), or policies as --policy reads them. Raises UserError.
+    """`search` (`search:seconds=20,tried=5`), or policies in the syntax of --policy. Raises UserError.
 
-    knobs    of the only policy, where `text` names none
+    knobs    of the only policy, if `text` names none
     """
     name, said = knobs_of(text) if text.partition(":")[0] == "search" else (text, {})
     if name != "search":
@@ -52,7 +52,7 @@ def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, .
 
 
 def given(path: str, rank: Rank) -> Plan:
-    """A plan that was made before. Raises UserError where it is of another step than this run's."""
+    """Reads an existing plan. Raises UserError if it is for another step than this run's."""
     plan, step = Plan.read(path), rank.recorded()
     asked, has = _form(step), _form(plan.graph)
     if has != asked:
@@ -67,7 +67,7 @@ def given(path: str, rank: Rank) -> Plan:
 
 
 def _form(step: Graph) -> str:
-    """Of what no policy changes."""
+    """The part of a step that no policy changes."""
     sizes = step.layout and [f"{name} {getattr(step.layout, name)}" for name in _SIZES]
     return ", ".join([*sizes, f"layers {len(step.layers)}"]) if sizes else ""
 
@@ -75,10 +75,10 @@ def _form(step: Graph) -> str:
 def chosen(
     want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost, batch: Callable[[int], Microbatches], rate: float
 ) -> Plan:
-    """The same on all ranks. Weights of steps that are tried are forgotten. Collective.
+    """The plan, the same on all ranks. Weights of trial steps are discarded. Collective.
 
     rate    the learning rate of these steps
-    Raises UserError, on all ranks alike.
+    Raises UserError on all ranks alike.
     """
     made: list[str] = []
     refused = ""
@@ -101,7 +101,7 @@ def chosen(
 
 def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Plan]:
     if isinstance(want, Search):
-        best: dict[str, Plan] = {}  # of all with one mechanism: what was not foreseen is much the same for them
+        best: dict[str, Plan] = {}  # by mechanism, since prediction errors are similar within one
         for candidate in search(rank.recorded(), cost, want.seconds).candidates:
             best.setdefault(candidate.plan.policy.partition("+")[0], candidate.plan)
         return list(best.values())[: want.tried]

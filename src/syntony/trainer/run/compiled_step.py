@@ -1,4 +1,4 @@
-"""A Plan as one device runs it: tables that are made once, and read in every step."""
+"""A Plan compiled for one device: tables that are made once, and used in every step."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ COMPUTES = (
     Kind.NORM,
     Kind.OPTIMIZE,
 )
-"""What the trainer can compute."""
+"""The computation ops that the trainer supports."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A compute op, and what happens before and after it.
+    """A compute op, and the actions before and after it.
 
-    part, parts    which part of a segment's work it does, of how many
-    pieces         parts are pieces of experts' rows: gradients of their weights are made of all of them together
-    settles        it needs the weights that the layer's last update makes, and
-    waits          ends of this communication
-    gathers        what may begin (of loans, too), or whose weights may go, when it has ended
-    drops          transfers whose output goes then, as it comes again for the backward (CommSpec.uses)
+    part, parts    which part of a segment's work it does, and how many there are
+    pieces         parts are pieces of experts' rows: gradients of their weights are made from all of them together
+    settles        it needs the weights from the layer's last update, and
+    waits          for the end of this communication
+    gathers        those that may begin (including loans), or whose weights may be freed, when it has ended
+    drops          transfers whose output is then freed, as it is transferred again for the backward (CommSpec.uses)
     """
 
     op: Op
@@ -53,10 +53,10 @@ class Task:
 class Gather:
     """Weights that are gathered before their use (zero=3).
 
-    source    the recorded op that it is a part of; its parts fill the same buffers
-    layers    whose weights, shadows among them
+    source    the recorded op of which it is a part; its parts fill the same buffers
+    layers    whose weights, including shadows
     after     compute ops that must have ended before it begins, and
-    last      the one after which the weights may go; None: nobody needs them
+    last      the one after which the weights may be freed; None: no op needs them
     """
 
     op: Op
@@ -68,7 +68,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class Return:
-    """What a transfer of the layer brought once more. `after`: compute ops that must have ended before it begins."""
+    """A repeated transfer of the layer. `after`: compute ops that must have ended before it begins."""
 
     op: Op
     transfer: int
@@ -86,27 +86,27 @@ class Loan:
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """What a device does in every step of a Plan. Made by `compiled`.
+    """The actions of a device in every step of a Plan. Made by `compiled`.
 
-    tasks         what it computes, first to last
+    tasks         its computation, first to last
     receives      messages from other devices
     gathers       of weights, before their use
-    returns       of what was dropped, before its backward
-    loans         of activations, but what gives them back, which begins by itself
-    followers     by message that has to do with a loan: those loans that begin after it
-    lends         the device lends some, and does not only hold those of others
-    moves         everything that it moves: planned ops, and the recorded ones that they stand for
+    returns       of dropped tensors, before the backward
+    loans         of activations, except returns, which begin by themselves
+    followers     by message of a loan: the loans that begin after it
+    lends         whether the device lends some, instead of only holding those of others
+    moves         all its communication: planned ops, and the recorded ones that they represent
     parts         of every recorded op without pieces, the planned ops that do its work, part by part; and
-    places        of each of these: which part, of how many
-    recomputed    layer, microbatch and segment of what is computed again
-    weights       by layer: whose weights its segments use, with what comes before their names
-    makers        by layer and microbatch: how many ops make gradients of its weights
-    turns         by layer: the microbatches that it meets here, and which of them each is
-    slices        so many microbatches in a row are pieces of the same sequences
-    late          by layer: compute ops of others that the plan wants to have ended before its gradients are summed
+    places        for each of these: which part, of how many
+    recomputed    layer, microbatch and segment of recomputation
+    weights       by layer: the layers whose weights its segments use, with the prefix of their names
+    makers        by layer and microbatch: the number of ops that make gradients of its weights
+    turns         by layer: the microbatches that it processes here, with their indices
+    slices        this many consecutive microbatches are pieces of the same sequences
+    late          by layer: compute ops of others that the plan wants to end before its gradients are summed
     rounds        recorded ops that are done in rounds (overlap/step/shards.py), and
-    ways          by layer with such: in so many directions; its parts are shards of the sequence, not rows
-    alone         nothing moves but sums of gradients, so that a forward needs no other rank
+    ways          by layer with such: the number of directions; its parts are shards of the sequence, not rows
+    alone         only sums of gradients communicate, so a forward needs no other rank
     """
 
     tasks: tuple[Task, ...]
@@ -133,8 +133,8 @@ class CompiledStep:
 def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collection[int], rows: int) -> CompiledStep:
     """The step of one device. Raises UserError for a plan that the trainer cannot run.
 
-    layers    those of the model that lie on the device, by number
-    held      numbers of all layers with weights there, shadows among them
+    layers    the model's layers on the device, by number
+    held      numbers of all layers with weights there, including shadows
     rows      sequences in a microbatch
     """
     graph = plan.graph
@@ -226,7 +226,7 @@ def _is_early(op: Op) -> bool:
 
 
 def _updates(op: Op) -> bool:
-    """It moves a layer's gradients or new weights, once a step."""
+    """Whether it communicates a layer's gradients or new weights, once a step."""
     return bool(op.pieces) and op.microbatch < 0
 
 
@@ -249,7 +249,7 @@ def _parts(ops: Sequence[Op]) -> dict[OpKey, tuple[OpKey, ...]]:
 
 
 def _needs(op: Op, plan: Plan, moves: AbstractSet[OpKey]) -> tuple[bool, tuple[OpKey, ...]]:
-    """Whether an op waits for its layer's update, and for what that moves."""
+    """Whether an op needs its layer's update, and which communication it waits for."""
     if op.kind in (Kind.OPTIMIZE, Kind.NORM):
         return False, ()
     others = [plan.graph[key] for key in (*op.deps, *op.lagged)]
@@ -269,7 +269,7 @@ def _late(plan: Plan, moving: Sequence[Op], computed: frozenset[OpKey]) -> dict[
 
 
 def _check(ops: Sequence[Op], places: Mapping[OpKey, tuple[int, int]], layers: Mapping[int, Layer], rows: int) -> None:
-    """Raises UserError where segments are cut in a way that does not fit."""
+    """Raises UserError if segments are cut in an unsupported way."""
     counts: dict[tuple[int, int, int], int] = {}
     for op in ops:
         if op.microbatch < 0 or op.kind is Kind.BACKWARD_WEIGHT:

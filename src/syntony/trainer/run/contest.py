@@ -1,9 +1,9 @@
-"""Policies side by side on real steps, in turns: planned, measured, estimated. What `overlap run` does on a rank.
+"""Compares policies on real steps, in turns: planned, measured, estimated. One rank's part of `overlap run`.
 
     profile -> a plan per policy, agreed -> round 0: steps of A, of B, ..  round 1: steps of A, of B, ..  -> a table
 
-In turns, so that a machine that gets slower gets slower for all. Of every plan the last step is kept, on all ranks: a
-Perfetto trace with the plan above what was measured, and a Chakra trace that `syntony overlap explain` reads.
+The turns make drifts of the machine's speed affect all policies. The last step of every plan is recorded on all ranks:
+as a Perfetto trace with the plan above the measurement, and a Chakra trace for `syntony overlap explain`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sequences dealt to data ranks by how fast they were seen to compute (overlap/step/shares.py)."""
+"""Assigns sequences to data ranks by their measured speeds (overlap/step/shares.py)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _STEPS = 2
 
 
 def by_speed(rank: Rank, batch: Callable[[int], Microbatches]) -> Config:
-    """The rank's configuration, with the shares for which all would be done together, after some steps with equal ones,
-    whose weights are forgotten. Of ranks that compute the same microbatches, the slowest counts. Collective."""
+    """The rank's configuration, with shares for which all finish together, after some steps with equal shares whose
+    weights are discarded. Among ranks that compute the same microbatches, the slowest counts. Collective."""
     config = rank.config
     measured = rank.measure(plain(rank.recorded()), _STEPS, batch, config.optimizer.lr)
     spent = sum(span.end - span.begin for span in measured.computed if span.key.microbatch >= 0)  # no meetings

@@ -1,9 +1,9 @@
-"""What a transfer brought may be dropped behind the forward, and come again for the backward (CommSpec.uses).
+"""Frees the output of a transfer behind the forward, and repeats the transfer for the backward (CommSpec.uses).
 
     forward     transfer ──► memory, views of it in autograd's graph ──► dropped: the memory is empty, the views stay
-    backward    the same transfer, of what it took ──► the same memory, as large as before
+    backward    the same transfer, from the same input ──► the same memory, at its old size
 
-As FullyShardedDataParallel resizes the storage of its flat parameters (Zhao et al., VLDB 2023, section 3.2.1).
+FullyShardedDataParallel resizes the storage of its flat parameters likewise (Zhao et al., VLDB 2023, section 3.2.1).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Where = tuple[int, int, int]
 
 @dataclass
 class Dropped:
-    """Of one step.
+    """The dropped tensors of one step.
 
-    sources    what transfers took that will move once more
-    places     where what they brought was
-    coming     by op, what is on its way, and to where
+    sources    the inputs of transfers that will be repeated
+    places     where their outputs were
+    coming     by op, the transfer in flight, and its destination
     """
 
     sources: dict[Where, Tensor] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class Dropped:
     coming: dict[OpKey, tuple[Move, Tensor]] = field(default_factory=dict)
 
     def drop(self, where: Where, brought: Tensor) -> None:
-        """Its last user of the forward has run."""
+        """Called after its last use in the forward."""
         brought.untyped_storage().resize_(0)
         if where in self.sources:
             self.places[where] = brought
 
     def again(self, key: OpKey, where: Where, transfer: Transfer) -> Move:
-        """What is to be moved once more by this op."""
+        """The communication that this op repeats."""
         place, move = self.places.pop(where), transfer.forward(self.sources.pop(where), ())
         place.untyped_storage().resize_(place.nbytes)
         move = replace(move, output=place.data) if move.finish(move.output) is move.output else move
@@ -47,7 +47,7 @@ class Dropped:
         return move
 
     def arrived(self, key: OpKey) -> None:
-        """The op has ended; what came in other pieces is put together. Nothing, of other ops."""
+        """Called when the op has ended; assembles outputs that arrived in other pieces. Ignores other ops."""
         if key in self.coming:
             move, place = self.coming.pop(key)
             if move.output.data_ptr() != place.data_ptr():

@@ -1,14 +1,13 @@
-"""Emulated computing, for the physics of schedules: ops take a given time, and hardly any processor.
+"""Emulated computation, to study schedules: ops take a given time and hardly any processor time.
 
-    a segment takes its share of its block's `run.forward`, and hands on zeros of the right shape; its backward takes
-    as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
+    a segment takes its share of its block's `run.forward`, and returns zeros of the right shape; its backward takes as
+    long for the gradients of inputs, and again for those of weights, which are a constant of the right size
 
-Making these tensors is a part of that time, as it is of real computing; what is left is slept. What moves between ranks
-is real. Which shapes segments make is asked of tensors without memory (torch's device `meta`), or, where there are
-experts, whose numbers of rows are computed, of real ones; once for each shape that comes. The embedding and the head
-take no time, so that equal blocks make equal stages. Routers are even
-(expert_parallel/router.py). A part of a microbatch takes its share of the seconds. Everything that is printed or
-written of such a run says so.
+Making these tensors is part of that time, as in real computation; the rest is slept. Communication between ranks is
+real. The shapes of a segment's outputs come from tensors without memory (torch's device `meta`) or, with experts, whose
+numbers of rows are computed, from real ones; once per shape. The embedding and the head take no time, so equal blocks
+make equal stages. Routers are even (expert_parallel/router.py). A part of a microbatch takes its share of the seconds.
+All output of such a run is marked as emulated.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _GRADIENT = 1e-3
 
 
 def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
-    """Calls `work`, and returns after so many seconds, or later if it has not ended by then."""
+    """Calls `work`, and returns after `seconds` seconds, or when it has ended, if that is later."""
     end = time.monotonic() + seconds
     made = work(*given)
     left = end - time.monotonic()
-    if left > 0:  # a sleep of 0 would give the processor away
+    if left > 0:  # a sleep of 0 would yield the processor
         time.sleep(left)
     return made
 
@@ -42,19 +41,19 @@ def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
 def emulated(layers: Sequence[Layer], config: Config, rows: int = 0, speed: float = 1.0) -> list[Layer]:
     """The layers of a rank, sleeping: the blocks of the whole model take `forward` seconds each.
 
-    rows     of its microbatches; 0: as all have
+    rows     of its microbatches; 0: the same for all
     speed    of the rank
     """
     rows = rows or config.data.rows
     second, within = seconds_of(config) / speed, range(1, len(layers) - 1)
     length = config.model.context // (config.parallel.cp * config.parallel.slices)
-    whole = None if config.parallel.grid else (rows, length)  # where weights travel, no microbatch is cut
+    whole = None if config.parallel.grid else (rows, length)  # no microbatch is cut if weights travel
     counts = config.model.experts > 0
     return [_sleeping(layer, second * (i in within), whole, config.model.top, counts) for i, layer in enumerate(layers)]
 
 
 def seconds_of(config: Config) -> float:
-    """What an operation takes."""
+    """Seconds per operation."""
     whole = layers_of(config.model.spec, Parallel(), Form(config.data.rows, even=True))
     return config.run.forward * config.model.blocks / sum(sum(layer.segments) for layer in whole[1:-1])
 
@@ -66,7 +65,7 @@ def _sleeping(layer: Layer, second: float, whole: tuple[int, int] | None, top: i
 
 @dataclass(frozen=True)
 class Nap(Product):
-    """Stands for the gradient of a weight, which takes `seconds`."""
+    """Replaces the gradient of a weight; takes `seconds`."""
 
     seconds: float = 0.0
 
@@ -74,7 +73,7 @@ class Nap(Product):
         return replace(self, seconds=sum(each.seconds for each in every if isinstance(each, Nap)))
 
     def factors_into(self, x: Tensor, dy: Tensor) -> None:
-        """They are anything."""
+        """The factors are arbitrary."""
 
     def into(self, gradient: Tensor) -> None:
         lasting(self.seconds, gradient.fill_, _GRADIENT)
@@ -82,7 +81,7 @@ class Nap(Product):
 
 @dataclass
 class _Seen(ForwardContext):
-    """Remembers which weights were used."""
+    """Records which weights were used."""
 
     names: set[str] = field(default_factory=set)
 
@@ -97,7 +96,7 @@ class _Seen(ForwardContext):
 
 @runtime_checkable
 class Slotted(Protocol):
-    """A segment that says how many of the rows that it takes it computes with; of others, all."""
+    """A segment that says how many of its input rows it computes with; others use all."""
 
     def rows(self, *tensors: Tensor) -> int: ...
 

@@ -1,12 +1,12 @@
-"""Experts placed by what tokens asked for, between two steps: their weights, and what the optimizer remembers of them,
-move to other ranks. Results stay the same, bit for bit: an expert's rows are the same wherever it is.
+"""Places experts by demand, between two steps: their weights and optimizer state move to other ranks. Results stay the
+same bit for bit: an expert gets the same rows wherever it is.
 
-    asked for      90 5 3 2 | 80 10 5 5 | ..       of every block: rows since the last time, of all ranks
-    places         the most wanted experts are dealt first, each to the rank with least to do that has room
+    asked for      90 5 3 2 | 80 10 5 5 | ..       of every block: rows since the last time, over all ranks
+    places         the most requested experts first, each to the rank with the least work that has room
 
-Experts go home before weights are saved or compared. SmartMoE (Zhai et al., ATC 2023), FlexMoE (Nie et al., SIGMOD
-2023) and Prophet (Wang et al., CLUSTER 2023) place experts between steps, too; copies of experts in demand are what
-`fastermoe` makes, for each microbatch.
+Experts return home before weights are saved or compared. SmartMoE (Zhai et al., ATC 2023), FlexMoE (Nie et al., SIGMOD
+2023) and Prophet (Wang et al., CLUSTER 2023) also place experts between steps; `fastermoe` copies experts in demand,
+for each microbatch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Blocks = Mapping[int, Integers]  # of each: the place of every expert
 
 
 def follow(rank: Rank) -> int:
-    """Places the experts of all blocks by demand, which is forgotten then. Returns how many have moved. Collective."""
+    """Places the experts of all blocks by demand, and resets it. Returns the number of moved experts. Collective."""
     mine = {str(block): places.asked.tolist() for block, places in rank.places.items()}
     every = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
     found: dict[int, Integers] = {}
@@ -38,12 +38,12 @@ def follow(rank: Rank) -> int:
 
 
 def go_home(rank: Rank) -> int:
-    """Every expert where it began. Collective."""
+    """Returns every expert to its first place. Collective."""
     return _move(rank, {block: np.arange(len(places.asked)) for block, places in rank.places.items()})
 
 
 def refuse_hot(rank: Rank) -> None:
-    """Raises UserError for a plan in which some experts' weights lie otherwise."""
+    """Raises UserError for a plan in which some experts' weights are laid out differently."""
     if any(layer.hot for layer in rank.plan.graph.layers):
         raise UserError("[overlap] follow moves experts that stay with their ranks; the policy has them come to tokens")
 
@@ -73,7 +73,7 @@ def _move(rank: Rank, wanted: Blocks) -> int:
 
 
 def _swap(rank: Rank, views: list[Tensor], before: Integers, after: Integers) -> None:
-    """One tensor of each of the rank's experts, in the order of places, in every view; put where they are wanted."""
+    """Permutes one tensor of each of the rank's experts, in the order of places, in every view."""
     local, here = len(before) // rank.mesh.size("ep"), rank.mesh.place["ep"]
     ranks = next(group for group in rank.mesh.members("ep") if rank.mesh.rank in group)
     size = sum(view[0].numel() for view in views)

@@ -1,4 +1,4 @@
-"""What one segment's run leaves for its backward."""
+"""What one segment's run keeps for its backward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass
 class Kept:
-    """`outputs` are empty where they will be computed again; `saved`: what autograd keeps, where somebody asked."""
+    """`outputs` are empty if they will be recomputed; `saved`: what autograd keeps, if requested."""
 
     inputs: Tensors
     outputs: Tensors
@@ -25,14 +25,14 @@ class Kept:
 
     @property
     def storages(self) -> Iterator[UntypedStorage]:
-        """Of all that is kept."""
+        """The storages of everything kept."""
         yield from (tensor.untyped_storage() for tensor in (*self.inputs, *self.outputs, *self.context.leaves.values()))
         yield from self.saved
 
 
 @contextmanager
 def saving(asked: bool) -> Iterator[list[UntypedStorage]]:
-    """The list gets what autograd keeps of what is computed within, if that is asked."""
+    """Yields a list that gets what autograd keeps of the computation inside, if requested."""
     found = list[UntypedStorage]()
 
     def pack(tensor: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""What a device lends to another one for a while (BPipe): memory of a microbatch's activations, and nothing else.
+"""Activations that a device lends to another one temporarily (BPipe): only their memory moves.
 
-    lender      storages of what segments keep ──► one message; they are empty, tensors and autograd's graph stay
-    borrower                                       the message, as it came
-    lender      the same storages, as large as before ◄── the message
+    lender      storages of what segments keep ──► one message; they are emptied, tensors and autograd's graph stay
+    borrower                                       the message, as received
+    lender      the same storages, at their old size ◄── the message
 
-As dropped.py empties them, and FullyShardedDataParallel the storage of its flat parameters.
+dropped.py empties storages in the same way, and so does FullyShardedDataParallel for its flat parameters.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Keeping = Mapping[tuple[int, int, int], Mapping[int, Kept]]  # by layer, microba
 
 @dataclass
 class Lent:
-    """Of one step, by microbatch.
+    """The loans of one step, by microbatch.
 
-    away      which storages are away, with the bytes of each
-    held      messages that are on their way, and those of another device that are here
+    away      the storages that are away, with the bytes of each
+    held      messages in flight, and those of another device that are here
     """
 
     away: dict[int, list[tuple[UntypedStorage, int]]] = field(default_factory=dict)
     held: dict[int, Tensor] = field(default_factory=dict)
 
     def begin(self, op: Op, keeping: Keeping, text: Sequence[Tensor]) -> Tensor:
-        """What is to be moved by the op, an end of a message that lends or returns; or where it is to arrive. What was
-        borrowed goes back by itself (plan_runner.py)."""
+        """The buffer for the op, which is an end of a message that lends or returns. Borrowed data goes back by itself
+        (plan_runner.py)."""
         m, size = op.microbatch, int(op.amount)
         lends = op.kind is Kind.SEND
         self.held[m] = self._packed(m, size, keeping, text) if lends else torch.empty(size, dtype=torch.uint8)
         return self.held[m]
 
     def ended(self, key: OpKey) -> None:
-        """One of these ops has: what has come back is where it was; and of a message that is needed no more nothing is
-        left, whoever still knows it."""
+        """Called when one of these ops has ended: restores returned storages, and frees messages that are no longer
+        needed."""
         m, kind, way = key.microbatch, key.kind, key.direction
         if way not in (LENT, RETURNED) or (kind, way) == (Kind.RECV, LENT):
             return
@@ -55,8 +55,8 @@ class Lent:
         message.untyped_storage().resize_(0)
 
     def _packed(self, microbatch: int, size: int, keeping: Keeping, text: Sequence[Tensor]) -> Tensor:
-        """The microbatch's own storages, emptied, as many as fit in so many bytes. What other microbatches keep, too,
-        are no activations; nor is the text."""
+        """Empties and packs the microbatch's own storages, as many as fit into `size` bytes. Storages shared with other
+        microbatches, and the text, do not count as activations."""
         own, staying = dict[int, UntypedStorage](), {tensor.untyped_storage()._cdata for tensor in text}
         for (_, m, _), parts in keeping.items():
             storages = {storage._cdata: storage for kept in parts.values() for storage in kept.storages}

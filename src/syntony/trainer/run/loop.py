@@ -62,14 +62,14 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None, d
         _work(config, exchange, work or _train)
         return 0
     company = Company.found(config, exchange) if exchange is not None else Company.join(config, door)
-    if company is not None:  # else it has ended while we stood at the door
+    if company is not None:  # else it has ended while this rank waited at the door
         as_json = work is train_as_json
         company.work(partial(_work, work=partial(_train, as_json=as_json, company=company)))
     return 0
 
 
 def _work(config: Config, exchange: Exchange | None, work: Work) -> None:
-    """In a torch group of the ranks."""
+    """Runs `work` in a torch group of the ranks."""
     with _group(config, exchange) as place:
         mesh = Mesh(config.parallel, place)
         world = World(mesh, config.run.timeout)
@@ -130,7 +130,7 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
         tuning = Tuning(rank, chain, cost, config.overlap.tune)
     tokens = config.data.microbatches * config.data.rows * config.model.context
     lines: list[Line] = []
-    seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
+    seen: list[Seen] = []  # steps not reported to the other ranks yet: each report is a collective
     for step in range(done, run.steps):
         begin = time.monotonic()
         rank.interpreter.spans.clear()
@@ -188,7 +188,7 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
 
 
 train_as_json: Work = partial(_train, as_json=True)
-"""Training that says at its end, in JSON, what came of it, and nothing on the way."""
+"""Training that only prints its result, as JSON."""
 
 
 def rate(config: Config, step: int) -> float:
@@ -201,7 +201,7 @@ def rate(config: Config, step: int) -> float:
 
 
 def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
-    """The plan, the same on all ranks; and what its ops were seen to cost."""
+    """The plan, the same on all ranks, and the measured costs of its ops."""
     steps = config.overlap.profile
     cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
     if config.overlap.plan:
@@ -211,7 +211,7 @@ def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
 
 
 def _lines(rank: Rank, seen: list[Seen], tokens: int, estimate: float) -> list[Line]:
-    """Of all ranks: the mean loss, the slowest's seconds, the mean of exposed ones. Collective."""
+    """Over all ranks: the mean loss, the slowest rank's seconds, the mean of exposed ones. Collective."""
     every = [json.loads(blob) for blob in rank.world.gather(json.dumps(seen).encode())]
     emulated = rank.config.run.compute == "emulated"
     lines = []
@@ -243,8 +243,8 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
 
 
 def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
-    """Refuses what this machine cannot hold: weights, gradients, optimizer, copies of these, and what the plan (None:
-    the step as it is recorded) has of activations, gathered weights and sharded gradients at most."""
+    """Rejects what does not fit into this machine's memory: weights, gradients, optimizer state, copies of these, and
+    the plan's peak (None: that of the recorded step) of activations, gathered weights and gradients before sharding."""
     sizes = config.parallel
     turns = math.ceil(math.log2(config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)))
     layout = (plan.graph.layout if plan else None) or config.layout
@@ -257,8 +257,8 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
         state += 1 / sizes.secondary if sizes.secondary > 1 else 0
         kept = 2 * 3 * (config.elastic.copies + 1) / every[1] if config.elastic.copies else 0  # versions; with memories
         lasting += 4 * flat.elements * (state + turns + (zero < 2) + kept) * sizes.copies / sizes.pp
-    _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
-    plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
+    _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is allocated
+    plan = plan or replace(plain(rank.recorded()), windows={})  # a pipeline with one window for all peers can deadlock
     peak = simulate(plan, cost_of(plan.graph, {}, {})).peak
     _refuse_above_free(rank, lasting, peak.get(rank.mesh.place["pp"], 0.0))
 
@@ -276,7 +276,7 @@ def _refuse_above_free(rank: Rank, lasting: float, passing: float) -> None:
 
 
 def _free() -> int:
-    """Bytes that this machine can still give; 0: it does not say."""
+    """Bytes that this machine can still provide; 0: unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
@@ -286,9 +286,9 @@ def _free() -> int:
 
 @contextmanager
 def _computing_on(device: str) -> Iterator[None]:
-    """Tensors that are made without saying where are made there. On a GPU, local ranks take turns.
+    """Makes `device` the default for new tensors. On a GPU, local ranks take turns.
 
-    Raises UserError where this machine has no such device.
+    Raises UserError if this machine has no such device.
     """
     if device == "cpu":
         yield
@@ -304,7 +304,7 @@ def _computing_on(device: str) -> Iterator[None]:
 
 @contextmanager
 def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
-    """This rank's number, with torch's default group formed where there are others."""
+    """Yields this rank's number, with torch's default group formed if there are other ranks."""
     ranks = 1 if exchange is None else exchange.size
     if ranks != config.world:
         sizes = ", ".join(f"{axis} {getattr(config.parallel, axis)}" for axis in ("pp", "dp", "cp", "tp"))
@@ -328,9 +328,9 @@ def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
 
 
 def _own_address() -> str:
-    """This host's, as the host at MASTER_ADDR sees it, whether that is still there or not."""
+    """This host's address as seen from the host at MASTER_ADDR, even if that is gone."""
     master = os.environ.get("MASTER_ADDR", "127.0.0.1")
     family, kind, _, _, where = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(where)  # asks for a route, sends nothing
+        probe.connect(where)  # looks up a route, sends nothing
         return str(probe.getsockname()[0])

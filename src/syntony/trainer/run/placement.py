@@ -1,8 +1,8 @@
-"""Which rank of the run a process is, where `syntony place -o` has laid the axes over the machine.
+"""The rank of a process in the run, if `syntony place -o` has mapped the axes onto the machine.
 
 started as      0         1         2         3           hosts {0, 1} and {2, 3}
 file            dp0 tp0   dp1 tp0   dp0 tp1   dp1 tp1     dp[1 2] tp[2 1]: gradients are summed within a host
-rank of the run 0         2         1         3           whose tp is innermost (overlap/step/ranks.py)
+rank of the run 0         2         1         3           the run's tp is innermost (overlap/step/ranks.py)
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _AXES = ("pp", "dp", "cp", "tp")  # outermost first
 
 
 def placed(path: str, layout: Parallel, exchange: Exchange) -> int:
-    """This process's rank, by rank 0's file. Collective. Raises UserError as `ranks_of` does."""
+    """This process's rank, from rank 0's file. Collective. Raises UserError as `ranks_of` does."""
     told = json.dumps(ranks_of(path, layout)).encode() if exchange.rank == 0 else b""
     return int(json.loads(exchange.all_gather("placement", told)[0])[exchange.rank])
 
 
 def ranks_of(path: str, layout: Parallel) -> list[int]:
-    """The run's rank of each process, in the order in which they were started. Raises UserError: no placement of all of
-    this layout's ranks."""
+    """The run's rank of each process, in start order. Raises UserError if the file does not place all of this layout's
+    ranks."""
     found = parse(read_text(path), path, "placement")
     rows = found.get("ranks") if isinstance(found, dict) else None
     ranks = []

@@ -1,4 +1,4 @@
-"""What a training process chooses for itself, before it computes."""
+"""Process-wide settings of a training process, made before it computes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ _NEVER = (1 << 31) - 1
 
 
 def be_reproducible(threads: int) -> None:
-    """The same operands give the same bits, wherever they lie in memory; with so many threads for torch.
+    """Makes the same operands give the same bits wherever they are in memory; uses `threads` threads for torch.
 
-    MKL may choose another kernel for operands that are aligned otherwise (on AMD's processors it does, for few rows),
-    and a tensor's place depends on the layout. Its conditional numerical reproducibility ends that, at no measurable
-    cost; MKL only hears it before it multiplies for the first time.
+    MKL may choose another kernel for operands with another alignment (on AMD's processors it does, for few rows), and a
+    tensor's address depends on the layout. Its conditional numerical reproducibility mode prevents that at no
+    measurable cost, but must be set before MKL's first multiplication.
     """
     os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     torch.set_num_threads(threads)
 
 
 def keep_freed_memory() -> None:
-    """Memory that a step has freed stays with the process, since the next step asks for as much.
+    """Keeps memory freed by a step in the process, since the next step needs as much.
 
-    By default glibc gives the top of its heap back whenever a backward has freed a layer's activations, and the kernel
+    By default glibc returns the top of its heap whenever a backward has freed a layer's activations, and the kernel
     clears the same pages again in the next forward: thousands of page faults a step, a few percent of its time. In
-    return the process holds between two steps what it holds at their peak. Does nothing where the C library has no such
-    choice.
+    return the process holds its peak memory between two steps. Does nothing if the C library has no such setting.
     """
     choose = getattr(ctypes.CDLL(None), "mallopt", None)
     if choose is not None:

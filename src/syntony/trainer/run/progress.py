@@ -1,10 +1,10 @@
-"""What a run says while it trains: a line for people, and a JSON object per step for machines.
+"""Progress of a training run: a line of text, and a JSON object per step.
 
 step   120 · loss 2.381 · held out 2.410 · 41.2 ktokens/s · 199 ms · estimate 182 ms (91 %) · exposed 12 ms · norm 0.84
 
-estimate: the least that this plan's ops could take in any order, if each took what was measured before the run
-(overlap/predict/estimate.py); a step whose ops take less than they did then can be faster.
-exposed: how long computing stood still for communication, the mean over ranks. A step's time is that of the slowest.
+estimate: a lower bound for any order of this plan's ops, if each takes the time measured before the run
+(overlap/predict/estimate.py); a step can be faster if its ops are.
+exposed: time for which computation waited for communication, mean over ranks. A step's time is the slowest rank's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from syntony.base.command import UserError
 
 @dataclass(frozen=True)
 class Line:
-    """One step. Seconds; losses in nats per byte: of the step's own microbatches before its update, and (where it was
-    asked for) of held-out text after it."""
+    """One step. Seconds; losses in nats per byte: of the step's own microbatches before its update, and (if requested)
+    of held-out text after it."""
 
     step: int
     loss: float
@@ -48,7 +48,7 @@ class Line:
 
 
 class Seen(NamedTuple):
-    """What one rank saw of a step: losses of its microbatches, seconds, the norm of the last gradients, and losses of
+    """One rank's results of a step: losses of its microbatches, seconds, the norm of the last gradients, and losses of
     its held-out microbatches."""
 
     step: int

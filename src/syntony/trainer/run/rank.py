@@ -1,8 +1,8 @@
-"""One rank of a training run: its part of the model, the Plan, and what runs it.
+"""One rank of a training run: its part of the model, the Plan, and the objects that run it.
 
     config -> mesh -> layers, cut for this rank -> graph -> policy -> plan -> runner, updates, interpreter
 
-Rank 0 makes the plan and tells the others; all compare its hash with what they hold before step 0.
+Rank 0 makes the plan and sends it to the others; all compare its hash before step 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from syntony.trainer.run.step import Interpreter, Redo
 from syntony.trainer.run.text import Microbatches
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-Part = tuple[Layer, Flat]  # of the model, as a rank has it, and how its weights lie in memory
+Part = tuple[Layer, Flat]  # a layer on a rank, and the memory layout of its weights
 Parts = Mapping[int, Part]  # by number: layers, and behind them shadows (`Graph.shadow`)
 
 
@@ -57,7 +57,7 @@ class World:
         self._still: dict[tuple[str, int], dist.ProcessGroup] = {}  # of lanes, by name and ranks
 
     def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
-        """Everybody's blob in rank order. `size`: bytes that all know to be enough; 0: they find out."""
+        """All blobs in rank order. `size`: an upper bound that all know; 0: it is found out."""
         if self._group is None:
             return [blob]
         if not size:
@@ -70,16 +70,16 @@ class World:
         return [row[8 : 8 + int.from_bytes(row[:8], "big")] for row in rows]
 
     def total(self, mine: ExactSum) -> ExactSum:
-        """The sum of everybody's."""
+        """The sum over all ranks."""
         found = self.gather(mine.to_bytes(), ExactSum.BYTES)
         return sum(map(ExactSum.from_bytes, found), ExactSum())
 
     def meet(self) -> None:
-        """Returns when all have called it."""
+        """A barrier."""
         self.gather(b"", 1)
 
     def agree(self, what: str, text: str) -> None:
-        """Raises UserError, on all ranks, naming the first that has another text than rank 0."""
+        """Raises UserError, on all ranks, naming the first whose text differs from rank 0's."""
         hashes = self.gather(hashlib.sha256(text.encode()).digest(), 32)
         for rank, other in enumerate(hashes):
             if other != hashes[0]:
@@ -90,7 +90,7 @@ class World:
         return self.gather(text.encode() if self.mesh.rank == 0 else b"")[0].decode()
 
     def assembled(self, sharded: ShardedLayer, parts: list[Tensor]) -> Tensor:
-        """A layer's flat buffer, of the parts that each rank updates of its shards."""
+        """A layer's flat buffer, from the parts that each rank updates of its shards."""
         mine, (replicas, _) = torch.cat(parts), sharded.replicas
         if not sharded.zero:
             return mine
@@ -101,7 +101,7 @@ class World:
         return torch.cat([row.flatten() for row in torch.split(every, [part.numel() for part in parts], 2)])
 
     def swap(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
-        """Sends each rank its part of numbers; from each come so many elements. Collective."""
+        """Sends each rank its part of numbers, and receives `sizes` elements from each. Collective."""
         if self._group is None:
             return list(parts)
         found = torch.empty(sum(sizes), device="cpu")
@@ -109,7 +109,7 @@ class World:
         return list(torch.split(found, list(sizes)))
 
     def abort(self, why: str) -> None:
-        """Ends whatever the others wait for on lanes of Syntony's; they hear `why`."""
+        """Ends operations of others on lanes of Syntony's backend; they get `why`."""
         for group in self._lanes.values():
             if group is not None and group._get_backend(torch.device("cpu")).name() == "syntony":
                 communicator_of(group).abort(why)
@@ -138,11 +138,11 @@ class World:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What steps of a plan took, but for one more before them, which warms up.
+    """The times of steps of a plan, without a first warm-up step.
 
     seconds     of each step
     computed    when compute ops ran, and
-    moved       when those that move did, which of step 1 may be of the one before
+    moved       when communication ops ran; those of step 1 may belong to the previous one
     updating    seconds in optimizers, by layer, of all steps
     """
 
@@ -153,12 +153,12 @@ class Measurement:
 
     @property
     def spans(self) -> dict[OpKey, tuple[float, float]]:
-        """Of each op the last begin and end."""
+        """The last begin and end of each op."""
         return {run.key: (run.begin, run.end) for run in (*self.computed, *self.moved)}
 
 
 class Rank:
-    """One rank's model. `begin` gives it first weights and a plan to run."""
+    """One rank's model. `begin` gives it initial weights and a plan to run."""
 
     def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
         self.config, self.mesh, self.world = config, mesh, world
@@ -174,7 +174,7 @@ class Rank:
         self.shape = boundary(config.model, mesh, self.rows)
 
     def _cut(self, hot: int, visits: Visits | None = None) -> Parts:
-        """The whole model; so many experts of each block come to the tokens, or those that are guests."""
+        """The whole model; `hot` experts of each block move to the tokens, or those that are guests."""
         if (hot, visits) not in self._cuts:
             self._cuts[hot, visits] = self._cut_anew(hot, visits)
         return self._cuts[hot, visits]
@@ -199,13 +199,13 @@ class Rank:
 
     @property
     def _speed(self) -> float:
-        """Of emulated computing."""
+        """The speed of emulated computation."""
         data, stages = self.config.run.speeds, self.config.parallel.speeds
         of_data = data[self.mesh.place["dp"]] if data else 1.0
         return of_data * (stages[self.mesh.place["pp"]] if stages else 1.0)
 
     def parts_of(self, plan: Plan) -> Parts:
-        """All layers, and their shadows, as the plan has them."""
+        """All layers and their shadows, as in the plan."""
         found: dict[int, Part] = {}
         for i, layer in enumerate(plan.graph.layers):
             numbers = (i, plan.graph.shadow(i)) if layer.shadow is not None else (i,)
@@ -228,7 +228,7 @@ class Rank:
         )
 
     def _described(self, hot: int) -> tuple[graph.LayerSpec, ...]:
-        """With the bytes that are known of layers that are there: of padded weights, and of what a forward keeps."""
+        """With known bytes of this rank's layers: of padded weights, and of kept activations."""
         parts = self._cut(hot)
         own = [part for part in parts.values() if part[0].segments]
         layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
@@ -250,7 +250,7 @@ class Rank:
         )
 
     def begin(self, plan: Plan) -> None:
-        """First weights, and all that runs the plan."""
+        """Creates initial weights, and everything that runs the plan."""
         config, mesh = self.config, self.mesh.under(plan.graph.layout)
         self.device = mesh.place["pp"]
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
@@ -278,9 +278,9 @@ class Rank:
         )
 
     def go_on(self, plan: Plan) -> None:
-        """Another plan from here on, with the same weights and what the optimizer remembers of them. Collective.
+        """Continues with another plan, the same weights and optimizer state. Collective.
 
-        For the moment every rank has all of its layers whole. Raises UserError where a rank would have other weights.
+        Temporarily every rank has all of its layers whole. Raises UserError if a rank would have other weights.
         """
         self.rest()
         sizes = {i: flat.elements for i, (_, flat) in self.parts_of(plan).items()}
@@ -296,10 +296,10 @@ class Rank:
             self.updates.restore(i, kind, whole, counts)
 
     def step(self, microbatches: Microbatches, rate: float | None, number: int = -1) -> list[float]:
-        """One training step at a learning rate: the losses of this rank's microbatches, where it has the head.
+        """One training step at a learning rate: the losses of this rank's microbatches, if it has the head.
 
         rate      None: no weight changes
-        number    what errors call the step; -1: one more than the last
+        number    the step's number in errors; -1: one more than the last
         """
         while True:
             self.updates.rate = rate
@@ -312,7 +312,7 @@ class Rank:
                 continue
 
     def measure(self, plan: Plan, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Measurement:
-        """Begins a plan, takes its steps and closes it: the weights are forgotten. Collective."""
+        """Begins a plan, takes its steps and closes it; discards the weights. Collective."""
         self.begin(plan)
         seconds = []
         for number in range(steps + 1):
@@ -329,7 +329,7 @@ class Rank:
         return found
 
     def tensors(self) -> Iterator[tuple[str, Weight, Tensor]]:
-        """Weights, and what the optimizer remembers of them: names, and this rank's blocks. Collective, at rest.
+        """Weights and optimizer state: names, and this rank's blocks. Collective, between steps.
 
         `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
         """
@@ -342,7 +342,7 @@ class Rank:
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
     def wholes(self, sharded: ShardedLayer, kinds: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        """A layer's weights (kind ""), or what the optimizer remembers of them: its whole flat buffer."""
+        """A layer's weights (kind ""), or one kind of optimizer state: its whole flat buffer."""
         for kind in kinds:
             parts = [self.updates.memories(shard)[kind] if kind else shard.updated for shard in sharded.shards]
             yield kind, self.world.assembled(sharded, parts)
@@ -375,15 +375,15 @@ class Rank:
         return ShardedLayer(index, layer, flat, lane, n, mesh.place[place], zero, replicas, leaves, counted, factors)
 
     def _factors(self, layer: Layer) -> Form:
-        """What a microbatch's gradients of a layer's weights are made of."""
+        """The factors of a microbatch's gradients of a layer's weights."""
         sizes = self.config.parallel
         tokens = self.config.data.rows * self.config.model.context // (sizes.cp * sizes.slices)
         return Form.of(layer.weights, tokens, self.dtype)
 
     def rest(self) -> None:
-        """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
+        """Returns when nothing is in flight and all weights are final; the next step may follow. Collective."""
         for op in self.plan.graph:
-            if op.device == self.device and op.kind is Kind.SEND:  # nobody else waits for these
+            if op.device == self.device and op.kind is Kind.SEND:  # nothing else waits for these
                 self.runner.wait(op.key)
         self.updates.finish()
         if not self.updates.verify():
@@ -397,7 +397,7 @@ class Rank:
                     shard.weights.copy_(whole[shard.mine])
 
     def close(self) -> None:
-        """No lane is left."""
+        """Closes all lanes."""
         self.runner.close()
 
 

@@ -1,17 +1,17 @@
 """One training step on one rank: an interpreter of the Plan's compute order.
 
     for op in plan.orders[device, "compute"]:
-        wait for the communication it depends on                        runner.wait
+        wait for the communication that it depends on                   runner.wait
         forward | backward | .. one segment of one layer on one microbatch
-        make the communication ready that takes what it has made        runner.ready
+        make the communication of its results ready                     runner.ready
 
-Every schedule of pipelines, recomputation, delayed weight gradients and any order in which layers are synchronised are
-an order of the same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each
-backward is one call of autograd, so an op begins and ends where the plan says.
+Every schedule of pipelines, recomputation, delayed weight gradients and any order of gradient sums is an order of the
+same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each backward is one call of
+autograd, so an op begins and ends where the plan says.
 
-What the Plan says is looked up once (compiled_step.py); what a run of a step makes is its StepState. Policies may cut
-ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py): of its sequences, or, beside gathers and
-scatters that are taken apart, of each sequence (loop.py).
+The Plan is compiled once (compiled_step.py); a run of a step keeps its state in StepState. Policies may cut ops in
+parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py): of its sequences or, beside split gathers and
+scatters, of each sequence (loop.py).
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ _ROWS = Transfer()  # between layers
 
 
 class Redo(Exception):  # noqa: N818
-    """Weights of the step before have been taken back; this step must be run again, on the new ones."""
+    """Weights of the previous step have been undone; this step must be run again, on the new ones."""
 
 
 @dataclass
 class StepState:
-    """What one run of a step has made so far.
+    """The state of one run of a step.
 
     batch        its microbatches
     between      tensors that wait for a segment, by direction, layer, microbatch and segment
     leaving      those that wait for communication, by recorded op
     kept         of segments that ran, for their backward, by part
-    leaves       gradients that are being made, by layer and microbatch
+    leaves       gradients in progress, by layer and microbatch
     gathered     weights, by gather and layer
     losses       by microbatch
-    sequences    what pieces of sequences leave to later ones, by layer, segment and microbatch before it was cut
+    sequences    what pieces of sequences keep for later ones, by layer, segment and microbatch before it was cut
     arrived      by layer: microbatches whose gradients are summed
     done         compute ops
-    withheld     layers with all gradients, and what their sums wait for beside these
+    withheld     layers with all gradients, and what else their sums wait for
     waiting      of gathers and returns that have not begun, what they wait for
-    dropped      what transfers brought and will bring again
+    dropped      outputs of transfers that will be repeated
     lent         activations that are away, or those of another device that are here
-    verified     the last step's norm was looked at; `void`: it was too large, and this step's gradients are of weights
-                 that were taken back
+    verified     the last step's norm was checked; `void`: it was too large, and this step's gradients are of undone
+                 weights
     """
 
     batch: Sequence[tuple[Tensor, Tensor]]
@@ -91,11 +91,11 @@ class StepState:
 class Interpreter:
     """Runs steps of a plan on one device.
 
-    layers     the model's layers that lie on this device, by index, fused and cut to this rank's blocks
+    layers     the model's layers on this device, by index, fused and cut to this rank's blocks
     last       index of the model's last layer
     shares     of each microbatch in the step's loss
-    boundary   shape and dtype of what one layer hands to the next
-    shards     this rank's place in its group of tensor parallelism, and how many ranks that has
+    boundary   shape and dtype of a layer's output
+    shards     this rank's index in its group of tensor parallelism, and the group's size
     """
 
     def __init__(
@@ -119,17 +119,17 @@ class Interpreter:
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
         self.spans: list[Record] = []  # of compute ops
-        self.watch: Callable[[Kept | None], None] = lambda kept: None  # told of segments that ran, and of backwards
-        self.between: Callable[[Op], None] = lambda op: None  # called before each op, for what goes on beside the step
+        self.watch: Callable[[Kept | None], None] = lambda kept: None  # called for segments that ran, and for backwards
+        self.between: Callable[[Op], None] = lambda op: None  # called before each op, for background work
         for key, others in self.compiled.followers.items():
             runner.then(key, partial(self._ended, key, others))
 
     def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
-        """One step on this rank's microbatches (tokens, targets): their losses, where the device has the head.
+        """One step on this rank's microbatches (tokens, targets): their losses, if the device has the head.
 
-        number    what errors call the step; -1: one more than the last
+        number    the step's number in errors; -1: one more than the last
 
-        Raises Redo when optimistic clipping has taken the last step back: the same microbatches must be run again.
+        Raises Redo if optimistic clipping has undone the last step: the same microbatches must be run again.
         """
         self.step += 1
         gathers, loans = self.compiled.gathers, self.compiled.loans
@@ -138,7 +138,7 @@ class Interpreter:
         later: dict[OpKey, Gather | Return | Loan] = {**gathers, **self.compiled.returns, **loans}
         state = self.state = StepState(microbatches, {key: set(one.after) for key, one in later.items()})
         if self._boundary[1] is not torch.float32:
-            self._views.clear()  # they are of the last step's weights, rounded
+            self._views.clear()  # they show the last step's weights, rounded
         self._runner.begin_step(number)
         self.updates.begin(first=self.step == 0)
         for op in self.compiled.receives:
@@ -170,7 +170,7 @@ class Interpreter:
     # ---- ops --------------------------------------------------------------------------------------------------------
 
     def _await(self, task: Task) -> None:
-        """Returns when all that it needs is there. What updates wait for is the business of Updates."""
+        """Returns when all its inputs are there. Updates handle what updates wait for."""
         state = self.state
         if task.op.kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and not state.verified:
             state.verified = True
@@ -248,7 +248,7 @@ class Interpreter:
         found: Sequence[Tensor | None] = ()
         if wanted:
             found = torch.autograd.grad(outputs, wanted, into, allow_unused=True)
-        else:  # all that it makes are gradients of matrices
+        else:  # its only results are gradients of matrices
             torch.autograd.backward(outputs, into)
         context.weights, kept.outputs = {}, ()
         for name, gradient in zip(context.leaves, found[len(sought) :], strict=True):
@@ -264,7 +264,7 @@ class Interpreter:
             key = OpKey(transfer.name, i, m, direction=BACKWARD)
             self._pass_on(transfer, key, task, load, (BACKWARD, i, m, s - 1))
         elif i:
-            rest_back = rest_back[:-1] if i == self._last else rest_back  # targets came from nobody
+            rest_back = rest_back[:-1] if i == self._last else rest_back  # targets have no gradient
             load = Load(out, tuple(rest_back), ())
             before = len(self.layers[i - 1].segments) - 1 if i - 1 in self.layers else 0
             self._pass_on(_ROWS, OpKey(Kind.SEND, i, m, direction=BACKWARD), task, load, (BACKWARD, i - 1, m, before))
@@ -291,7 +291,7 @@ class Interpreter:
         self._made(op)
 
     def _made(self, op: Op) -> None:
-        """An op has made gradients of weights; after the layer's last one they are summed."""
+        """Called when an op has made gradients of weights; the layer's last one starts their sum."""
         i, m = op.layer, op.microbatch
         leaf = self._leaf(i, m)
         leaf.ops -= 1
@@ -335,7 +335,7 @@ class Interpreter:
         return load
 
     def _pass_on(self, transfer: Transfer, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
-        """To the next segment or layer: by the recorded op of this key, if the plan moves it."""
+        """Passes to the next segment or layer: by the recorded op of this key, if the plan communicates it."""
         state, compiled, loop = self.state, self.compiled, self._loops.get(task.op.layer)
         if key not in compiled.moves:
             rule = transfer if loop is None or transfer is _ROWS else loop
@@ -348,7 +348,7 @@ class Interpreter:
         crossing.put(task.part, task.parts, lambda: load)
         for planned in [each for each in compiled.parts[key] if crossing.has(*compiled.places[each])]:
             mine = crossing.take(*compiled.places[planned])
-            if transfer is _ROWS:  # a message to another device; nobody has waited for the last step's to end
+            if transfer is _ROWS:  # a message to another device; the last step's may not have ended yet
                 self._runner.wait(planned)
                 self._runner.ready(planned, mine.x.contiguous())
                 continue
@@ -368,7 +368,7 @@ class Interpreter:
             self._runner.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
 
     def _gather(self, loop: Loop, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
-        """Own shard to all, in rounds; theirs are parts of what the next segment takes."""
+        """Sends the own shard to all, in rounds; received shards are parts of the next segment's input."""
         there = self.state.between[to] = Crossing(loop)
         there.put(0, loop.ranks, lambda: load)
         for planned in self.compiled.parts[key]:
@@ -378,7 +378,7 @@ class Interpreter:
                 there.put(part, loop.ranks, partial(_itself, other))
 
     def _scatter(self, loop: Loop, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
-        """A shard's partial product to its owner, once all of its round are there."""
+        """Sends a shard's partial product to its owner, once all of its round are there."""
         there = self.state.between.setdefault(to, Crossing(SumLoop(loop.rank, loop.ranks, loop.ways)))
         if task.part == 0:
             there.put(0, loop.ranks, lambda: load)
@@ -396,7 +396,7 @@ class Interpreter:
             del self.state.leaving[key]
 
     def _take(self, op: Op) -> None:
-        """What another device sends."""
+        """Receives from another device."""
         buffer = torch.empty(self._boundary[0], dtype=self._boundary[1])
         self._runner.ready(op.key, buffer)
         i, m = op.layer, op.microbatch
@@ -408,7 +408,7 @@ class Interpreter:
         self.state.between[to].put(0, 1, lambda: Load(buffer, (), ()))
 
     def _after(self, done: OpKey, key: OpKey) -> None:
-        """Starts a gather whose last compute op was `done`, and forgets the weights that nobody needs any more."""
+        """Starts gathers that waited only for `done`, and frees weights that are no longer needed."""
         waiting = self.state.waiting.get(key)
         if waiting is not None:
             waiting.discard(done)
@@ -419,7 +419,7 @@ class Interpreter:
             self.state.gathered.pop(gather.source, None)
 
     def _reach(self, key: OpKey) -> None:
-        """Returns when what the key names has moved; a loan may have to wait for other messages before it begins."""
+        """Returns when the communication of this key has ended; a loan may first have to wait for other messages."""
         while key in self.compiled.loans and (others := self.state.waiting.get(key)):
             self._reach(next(iter(others)))
         self._runner.wait(key)
@@ -430,7 +430,7 @@ class Interpreter:
             self._after(key, other)
 
     def _begin(self, key: OpKey) -> None:
-        """Of what waits for nothing any more."""
+        """Begins what no longer waits for anything."""
         del self.state.waiting[key]
         if key in self.compiled.gathers:
             self._begin_gather(key)
@@ -459,7 +459,7 @@ class Interpreter:
         return found
 
     def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
-        """A layer's weights; of those that are gathered, what the op waits for is there: all, a part, or nothing."""
+        """A layer's weights; of gathered ones, those that the op waits for: all, a part, or none."""
         sharded, whole = self.updates.layers[index], None
         for key in op.deps:
             for part in self.plan.parts.get(key, (key,)):

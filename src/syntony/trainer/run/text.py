@@ -1,8 +1,8 @@
-"""Text to learn, as bytes: by default the Python standard library's sources, which are on every machine with Python.
+"""Training text, as bytes: by default the sources of Python's standard library, which every machine with Python has.
 
-Files are split 9 to 1 into training and validation text by their own hash, so a new file moves no other one. A batch
-depends on seed, step and global microbatch index only: whoever computes a microbatch, in whichever layout, and after
-whichever resume, it is the same. So the loader's whole state is the step, and the hash of the text.
+Files are split 9 to 1 into training and validation text by their own hash, so a new file does not move others. A batch
+depends only on seed, step and global microbatch index: a microbatch is the same on every rank, in every layout, and
+after every resume. So the loader's whole state is the step, and the hash of the text.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Loader:
-    """What one rank takes of each step's text: its microbatches, and of their sequences its part."""
+    """One rank's part of each step's text: its microbatches, and its part of their sequences."""
 
     text: Text
     config: Config
@@ -75,7 +75,7 @@ def _windows(text: Bytes, key: tuple[int, ...], rows: int, context: int) -> tupl
 
 
 def read(data: Data, context: int, held_out: bool = False) -> Text:
-    """The text that `[data]` asks for. Raises UserError where there is none, or too little for one sequence."""
+    """The text of `[data]`. Raises UserError if there is none, or too little for one sequence."""
     if data.source == "stdlib":
         folder, pattern = Path(sysconfig.get_path("stdlib")), "*.py"
     else:

@@ -1,8 +1,8 @@
-"""Knobs turned while a model is trained, by what real steps take: a Gaussian process proposes, all ranks go on with it.
+"""Tunes knobs during training by the times of real steps: a Gaussian process proposes, and all ranks follow.
 
-    [steps as asked for] [steps with other knobs] [..] .. [the fastest, to the end]
+    [steps as requested] [steps with other knobs] [..] .. [the fastest, to the end]
 
-Weights are the same to the bit whatever is tried, as they are under any plan.
+Weights are bitwise the same whatever is tried, as under any plan.
 
 Peng et al., ByteScheduler (SOSP 2019), section 5.
 """
@@ -27,9 +27,9 @@ _TRIALS = 12
 
 
 class Tuning:
-    """Turns the knobs of the last policy of a chain. Every rank has one, and calls the same.
+    """Tunes the knobs of the last policy of a chain. Every rank has one, and makes the same calls.
 
-    steps    of each setting; the first is not counted, as it begins anew
+    steps    of each setting; the first is not counted, because it starts from an idle state
     """
 
     def __init__(self, rank: Rank, chain: Sequence[Policy], cost: Cost, steps: int) -> None:
@@ -41,7 +41,7 @@ class Tuning:
         self._trials = 0
 
     def after(self, seconds: float) -> tuple[str, Plan] | None:
-        """Told of every step: with which policy to go on, if with another. Collective while it still tries."""
+        """Called after every step: the policy to switch to, if any. Collective while it still tries."""
         if self._trials < 0:
             return None
         self._took.append(seconds)
@@ -58,7 +58,7 @@ class Tuning:
         return (said, Plan.from_text(text)) if text else None
 
     def _next(self, seconds: float) -> tuple[str, str, bool]:
-        """The next policy and its plan, both empty to stay with this one; whether that is the last word."""
+        """The next policy and its plan, both empty to keep this one; and whether that is final."""
         before = self._now
         self._bayes.tell(seconds)
         while self._trials < _TRIALS - 1 and (one := self._bayes.pick()) is not None:

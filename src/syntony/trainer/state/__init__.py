@@ -1,1 +1,1 @@
-"""What a run must not lose: weights and the optimizer's memories, saved, loaded and moved between layouts."""
+"""Weights and optimizer state: saved, loaded and moved between layouts."""

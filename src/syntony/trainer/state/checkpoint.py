@@ -1,13 +1,13 @@
-"""Checkpoints through torch.distributed.checkpoint, tensors under canonical names: no layout is in what they say.
+"""Checkpoints through torch.distributed.checkpoint, with tensors under canonical names, independent of the layout.
 
     attention_0.qkv            weights, float32
-    attention_0.qkv.exp_avg    what the optimizer remembers of them
-    optimizer.step             what it counts
+    attention_0.qkv.exp_avg    the optimizer's state of them
+    optimizer.step             the optimizer's counter
     trainer                    JSON: step, seed, and the hash of the text (the loader's whole state), as bytes
     rng                        torch's random numbers
 
-Every rank writes a part of what it has (saving.py); a part is read once, whatever the layout now is, and moves from
-there to whoever else needs it (moving.py).
+Every rank writes a part of what it has (saving.py). A part is read once, whatever the new layout, and moves from there
+to all other ranks that need it (moving.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint that has been loaded: bytes that were read, and that moved between ranks, all ranks together."""
+    """A loaded checkpoint: bytes that were read, and that moved between ranks, over all ranks."""
 
     progress: Progress
     read: int
@@ -55,7 +55,7 @@ class Loaded:
 
 
 def whole(rank: Rank) -> dict[str, Tensor]:
-    """All tensors, whole: on rank 0; empty on others. At rest. Collective."""
+    """All tensors, whole, on rank 0; empty on others. Between steps. Collective."""
     mine = [
         (name, weight.full_shape, weight.place, block.to("cpu", copy=True)) for name, weight, block in rank.tensors()
     ]
@@ -81,18 +81,18 @@ def digest(rank: Rank) -> str:
 
 
 def newest(folder: str) -> str:
-    """The checkpoint of most steps in a folder; "" where there is none."""
+    """The checkpoint with the most steps in a folder; "" if there is none."""
     found = {int(path.name[5:]): path for path in Path(folder).glob("step-*") if path.name[5:].isdecimal()}
     return str(found[max(found)]) if found else ""
 
 
 def load(rank: Rank, folder: str) -> Loaded:
-    """Puts a checkpoint's state into a rank that has begun. Raises UserError for one that is not of this model.
+    """Loads a checkpoint into a rank that has begun. Raises UserError if it is not of this model.
     Collective."""
     reader = dcp.FileSystemReader(folder)
     try:
         stored = reader.read_metadata()
-    except Exception as error:  # whatever torch's reader makes of a folder that is none
+    except Exception as error:  # torch's reader raises anything for an invalid folder
         raise UserError(f"[run] resume: {folder} is no checkpoint: {error}") from None
     known: Mapping[str, Any] = stored.state_dict_metadata
     for sharded in rank.updates.layers.values():
@@ -103,7 +103,7 @@ def load(rank: Rank, folder: str) -> Loaded:
                 raise UserError(f"[run] resume: the model has a weight {stem} of {weight.full_shape}, {folder} {has}")
     names = {"trainer", "rng", *(name for name in known if name.startswith("optimizer."))}
     small = {name: torch.empty(known[name].size, dtype=known[name].properties.dtype, device="cpu") for name in names}
-    with warnings.catch_warnings(action="ignore"):  # one process alone reads: it is meant to
+    with warnings.catch_warnings(action="ignore"):  # torch warns that a single process reads, which is intended
         dcp.load(small, storage_reader=reader, no_dist=True)
     counts = {name.partition(".")[2]: value for name, value in small.items() if name.startswith("optimizer.")}
     every = [pickle.loads(blob) for blob in rank.world.gather(pickle.dumps(list(parts_of(rank))))]
@@ -116,7 +116,7 @@ def load(rank: Rank, folder: str) -> Loaded:
 
 
 class _Files:
-    """A checkpoint as the memory of all ranks: a tensor's chunks lie one after the other, with an element between."""
+    """A checkpoint as the memory of all ranks: a tensor's chunks one after the other, with an element between."""
 
     everybody = True
 
@@ -153,8 +153,8 @@ class _Files:
         return chunks, np.cumsum([0, *(chunk.sizes.numel() + 1 for chunk in chunks)])[:-1].tolist()
 
     def _opened(self, name: str, offsets: tuple[int, ...], elements: int) -> Any:
-        """A chunk's elements, of which only those that are used are read: in what torch.save writes (a ZIP file of
-        entries that are not compressed) they are neighbours."""
+        """A chunk's elements, of which only the used ones are read: in torch.save's format (an uncompressed ZIP file)
+        they are contiguous."""
         found = self._stored.storage_data[MetadataIndex(name, offsets)]
         path = self._folder / found.relative_path
         with path.open("rb") as file:

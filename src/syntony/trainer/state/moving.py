@@ -1,12 +1,12 @@
-"""A state moves into a layout: every element that a rank needs and has not comes from one that has it, once.
+"""Moves a state into a layout: every element that a rank needs and lacks is sent once by a rank that has it.
 
     an element is needed by     2 3 5
-    read from a checkpoint by   3, once            then 3 sends it to 2 and 5: who needs and has not receives, nobody
-    in the memory of            3                  else does, and nothing less would do
+    read from a checkpoint by   3, once            then 3 sends it to 2 and 5: only ranks that need and lack it
+    in the memory of            3                  receive it, which is the minimum
 
-Where all ranks can read, one reads and the others get it from there (Jiang et al. 2024, "MegaScale", NSDI), dealt so
-that ranks read alike. All find the same plan from the same words, layer by layer, so that the memory it takes is that
-of a layer.
+If all ranks can read, one reads and the others get it from there (Jiang et al. 2024, "MegaScale", NSDI), balanced so
+that ranks read equally much. All compute the same plan from the same messages, layer by layer, so the memory needed is
+that of a layer.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from syntony.trainer.state.parts import Part
 from syntony.trainer.state.runs import NOTHING, Integers, Runs, edges_of, has, stretches
 
 Swap = Callable[[Sequence[Tensor], Sequence[int]], Sequence[Tensor]]
-"""Sends a tensor to each rank, and takes so many elements from each. Collective."""
+"""Sends a tensor to each rank, and receives the given number of elements from each. Collective."""
 
 
 class Source(Protocol):
-    """Where a state is."""
+    """Where a state is stored."""
 
     everybody: bool
-    """All ranks can read all of it."""
+    """Whether all ranks can read all of it."""
 
     def kinds(self, label: str) -> Sequence[str]:
-        """What there is of a weight: "" for the weight, and what an optimizer remembers of it, by its own names."""
+        """The available kinds of a weight: "" for the weight itself, and the names of the optimizer's state."""
 
     def having(self, label: str, kind: str) -> Sequence[Runs]:
-        """By rank, which elements it can read, and where in its memory."""
+        """By rank, the elements that it can read, and their position in its memory."""
 
     def read(self, label: str, kind: str, places: Integers) -> Tensor:
         """Rows of place and size in this rank's memory, side by side."""
 
 
 def givers(having: NDArray[np.bool_], sizes: Integers, given: Integers) -> Integers:
-    """By part: which of the ranks that have it gives it, so that all give alike; -1: nobody has it.
+    """By part: the rank that sends it, among those that have it, balanced; -1: nobody has it.
 
     having    [rank, part]
-    given     by rank, the elements that it gives already; those of these parts are added
+    given     by rank, the elements that it already sends; those of these parts are added
     """
     found = np.full(having.shape[1], -1, np.int64)
     patterns, which = np.unique(having, axis=1, return_inverse=True)
@@ -63,11 +63,11 @@ def givers(having: NDArray[np.bool_], sizes: Integers, given: Integers) -> Integ
 
 @dataclass
 class Moving:
-    """What one rank does of it.
+    """One rank's part of the move.
 
-    every    by rank, what it needs
-    moved    elements that moved between ranks so far, all ranks together
-    read     elements that were where they are needed, or were read there
+    every    by rank, the elements that it needs
+    moved    elements moved between ranks so far, over all ranks
+    read     elements that were already in place, or were read there
     """
 
     me: int
@@ -82,7 +82,7 @@ class Moving:
         self._given = np.zeros(len(self.every), np.int64)
 
     def layers(self, sizes: Mapping[int, int]) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """Layers of this rank, and their flat buffers by kind, with what this rank needs in its place. Collective.
+        """Layers of this rank, with flat buffers by kind that hold what this rank needs in place. Collective.
 
         sizes    elements of a flat buffer, by layer
         """
@@ -117,7 +117,7 @@ class Moving:
         out: list[list[Tensor]],
         into: list[list[tuple[str, Integers]]],
     ) -> None:
-        """What this rank has itself goes to its place, what others need to `out`; what will come is told in `into`."""
+        """Copies this rank's own elements into place, and those for others to `out`; records arrivals in `into`."""
         needed = [part.runs(label, kind) if part is not None else NOTHING for part in needing]
         having = self.source.having(label, kind)
         edges = edges_of([*needed, *having])
@@ -149,7 +149,7 @@ class Moving:
 
 
 def _put(flat: Tensor, rows: Integers, values: Tensor, at: int) -> int:
-    """Values from `at` on into places of a flat buffer; where they end."""
+    """Copies values from `at` on into a flat buffer; returns where they end."""
     for place, size in rows.tolist():
         flat[place : place + size] = values[at : at + size]
         at += size

@@ -1,6 +1,6 @@
-"""What one rank has of a model: of each layer its weights' blocks, and which elements of the optimizer's memories.
+"""One rank's part of a model: of each layer its weights' blocks, and which elements of the optimizer's state.
 
-Names and places are those of whole tensors, so ranks of different layouts understand each other.
+Names and positions refer to whole tensors, so they are comparable between layouts.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from syntony.trainer.state.runs import Runs, joined, runs_of, within
 
 
 class Block(NamedTuple):
-    """A weight in a flat buffer: canonical name, the whole tensor's shape, this block's place in it, its first element
-    in the buffer, and how many it has."""
+    """A weight in a flat buffer: canonical name, the whole tensor's shape, this block's position in it, its first
+    element in the buffer, and its number of elements."""
 
     label: str
     shape: tuple[int, ...]
@@ -25,14 +25,14 @@ class Block(NamedTuple):
 
     @property
     def runs(self) -> Runs:
-        """Its elements, and where they lie in the flat buffer."""
+        """Its elements, and their positions in the flat buffer."""
         box = tuple(begin for begin, _ in self.place), tuple(end - begin for begin, end in self.place)
         return runs_of(self.shape, box, self.at)
 
 
 Cut = tuple[Block, ...]
-"""A layer's weights as some ranks have them: all of it, or their part of tensor or expert parallelism. Ranks that have
-the same one have the same elements."""
+"""A layer's weights on some ranks: all of it, or their part of tensor or expert parallelism. Ranks with the same one
+have the same elements."""
 
 
 class Part(NamedTuple):
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
     layer    its number in the model
     spans    [begin, end) of the flat buffer that this rank updates
-    held     and whose weights it has
+    held     and the blocks that it has
     """
 
     layer: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     held: tuple[tuple[int, int], ...]
 
     def runs(self, label: str, kind: str) -> Runs:
-        """What this rank needs of a weight (kind ""), or of what the optimizer remembers of it."""
+        """The elements of a weight (kind ""), or of optimizer state, that this rank needs."""
         return within(self.places(label), self.spans if kind else self.held)
 
     def places(self, label: str) -> Runs:
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 def cut_of(sharded: ShardedLayer) -> Cut:
-    """A layer's weights on this rank, by what they are in the whole model."""
+    """A layer's weights on this rank, by their place in the whole model."""
     return tuple(
         Block(
             sharded.layer.label(weight),
@@ -72,7 +72,7 @@ def cut_of(sharded: ShardedLayer) -> Cut:
 
 
 def parts_of(rank: Rank) -> Iterator[Part]:
-    """All that a rank has."""
+    """Everything that a rank has."""
     for sharded in rank.updates.layers.values():
         spans = tuple((shard.own.start, shard.own.stop) for shard in sharded.shards)
         mine = tuple((shard.mine.start, shard.mine.stop) for shard in sharded.shards)

@@ -1,11 +1,11 @@
-"""Where elements of a tensor lie: runs of neighbours in the whole tensor, and where each begins in somebody's memory.
+"""Positions of a tensor's elements: contiguous runs in the whole tensor, and where each begins in some memory.
 
     whole tensor, row by row      0 1 2 3 | 4 5 6 7 | 8 9 ..       4 columns
     a block of 2 columns              2 3       6 7       ..       runs [2, 4) at 0, [6, 8) at 2, ..
 
-Blocks of tensor parallelism, shards of a flat buffer and chunks of a file are all such runs. Cut where anybody's run
-begins or ends, a tensor becomes parts that each rank has or has not: columns of a table, in which sets are found by
-NumPy, whatever the layouts.
+Blocks of tensor parallelism, shards of a flat buffer and chunks of a file are all such runs. Cut wherever any run
+begins or ends, a tensor becomes parts that each rank has or lacks: columns of a table, on which NumPy computes sets,
+whatever the layouts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Runs = NDArray[np.int64]
-"""(n, 3): elements [begin, end) of the whole tensor, and where `begin` lies in memory. In order, disjoint."""
+"""(n, 3): elements [begin, end) of the whole tensor, and the position of `begin` in memory. In order, disjoint."""
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Where a block of a tensor begins, and its shape."""
@@ -26,7 +26,7 @@ NOTHING: Runs = np.empty((0, 3), np.int64)
 
 
 def runs_of(shape: Sequence[int], box: Box, at: int = 0) -> Runs:
-    """Of a block that lies in memory row by row, from `at` on."""
+    """The runs of a block that is stored row by row, from `at` on."""
     begins, sizes = box
     strides = [1]
     for size in reversed(shape[1:]):
@@ -54,7 +54,7 @@ def within(runs: Runs, places: Iterable[tuple[int, int]]) -> Runs:
 
 
 def joined(every: Sequence[Runs]) -> Runs:
-    """All elements of several, in order, each once."""
+    """The union of several, in order."""
     rows = np.concatenate(every)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     before = np.maximum.accumulate(np.concatenate([[0], rows[:-1, 1]])) if len(rows) else rows[:, 0]
@@ -64,7 +64,7 @@ def joined(every: Sequence[Runs]) -> Runs:
 
 
 def edges_of(every: Iterable[Runs]) -> Integers:
-    """Where anybody's run begins or ends: part i is elements [edges[i], edges[i + 1])."""
+    """Where any run begins or ends: part i is elements [edges[i], edges[i + 1])."""
     return np.unique(np.concatenate([NOTHING[:, 0], *(runs[:, :2].ravel() for runs in every)]))
 
 
@@ -77,7 +77,7 @@ def has(runs: Runs, edges: Integers) -> NDArray[np.bool_]:
 
 
 def stretches(runs: Runs, edges: Integers, which: NDArray[np.bool_]) -> Integers:
-    """Where parts lie in the memory of one who has them: (n, 2) rows of place and size, in the order of the whole."""
+    """The positions of parts in the memory of a rank that has them: (n, 2) rows of place and size, in global order."""
     parts = np.flatnonzero(which)
     if not len(parts):
         return NOTHING[:, :2]
@@ -95,7 +95,7 @@ def spans(edges: Integers, which: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def boxes(shape: Sequence[int], every: Iterable[tuple[int, int]]) -> list[Box]:
-    """Blocks that together are these runs of a tensor, in the same order: few, where the runs are rows of blocks."""
+    """Blocks that together are these runs of a tensor, in the same order: few, if the runs are rows of blocks."""
     found = [box for begin, end in every for box in _boxes(shape, begin, end)]
     for axis in reversed(range(len(shape))):
         merged: list[Box] = []
@@ -109,7 +109,7 @@ def boxes(shape: Sequence[int], every: Iterable[tuple[int, int]]) -> list[Box]:
 
 
 def _boxes(shape: Sequence[int], begin: int, end: int) -> list[Box]:
-    """Of one run: what is left of a row, whole rows, what is begun of a row."""
+    """The blocks of one run: the rest of a row, whole rows, the beginning of a row."""
     if begin >= end:
         return []
     if len(shape) == 1:

@@ -1,12 +1,12 @@
-"""Checkpoints are written while training goes on.
+"""Writes checkpoints in the background of training.
 
     step k    | ..       | rest, copy |  step k + 1        |  step k + 2
     a thread                          |  writes what was copied  |
     rank 0                                                        names it step-k, once all have written
 
-Every rank writes a part of what it has: of what several have the same of, each takes some, so that all write alike.
-Nothing but the copy within memory is in training's way (as in Mohan et al. 2021, "CheckFreq", FAST). A checkpoint that
-is not whole has no name that anybody would read.
+Every rank writes a part of what it has; data that several ranks share is divided among them evenly. Only the copy
+within memory delays training (as in Mohan et al. 2021, "CheckFreq", FAST). An incomplete checkpoint has a name that no
+reader accepts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from syntony.trainer.state.runs import Box, boxes, edges_of, has, spans, stretch
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A block of a tensor, as it was."""
+    """A copied block of a tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one rank wrote: chunks by name and shape, and where they are; or why it could not."""
+    """What one rank wrote: chunks by name and shape, and where they are; or its error."""
 
     chunks: list[tuple[str, tuple[int, ...], Box, torch.dtype]]
     written: list[WriteResult]
@@ -67,7 +67,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one rank writes of a tensor: boxes of it, and where their elements are in the flat buffer of a layer."""
+    """One rank's part of a tensor: boxes of it, and the positions of their elements in the layer's flat buffer."""
 
     label: str
     shape: tuple[int, ...]
@@ -77,8 +77,8 @@ class _Share:
 
 
 def forget_unfinished(folder: str) -> None:
-    """Removes what a run that was killed had begun to write there: checkpoints that have no name yet. On one rank, when
-    none is being written; a folder of checkpoints belongs to one run at a time."""
+    """Removes incomplete checkpoints of a killed run. Call on one rank, while none is being written; a folder of
+    checkpoints belongs to one run at a time."""
     for path in Path(folder).glob(".step-*.part"):
         if re.fullmatch(r"\.step-\d+\.[0-9a-f]{16}\.part", path.name) and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -89,11 +89,11 @@ class Saving:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._thread = ThreadPoolExecutor(1, "checkpoint")  # starts no thread before it is given work
-        self._writing: tuple[Path, Path, Future[_Part]] | None = None  # its name, and where it is until it is whole
+        self._thread = ThreadPoolExecutor(1, "checkpoint")  # starts its thread with the first work
+        self._writing: tuple[Path, Path, Future[_Part]] | None = None  # its final and its temporary name
 
     def begin(self, folder: str, progress: Progress) -> None:
-        """Copies the state and begins to write it as `folder`/step-N, after the one before. Collective."""
+        """Copies the state and begins to write it as `folder`/step-N, after the previous one. Collective."""
         self.settle()
         rank = self._rank
         rank.rest()
@@ -111,7 +111,7 @@ class Saving:
         self._writing = path, part, self._thread.submit(_written, part, rank.mesh.rank, chunks)
 
     def poll(self) -> Path | None:
-        """The checkpoint that has become whole. Collective."""
+        """The checkpoint that has been completed, if any. Collective."""
         if self._writing is None:
             return None
         done = self._rank.world.gather(bytes([self._writing[2].done()]), 1)
@@ -136,7 +136,7 @@ class Saving:
         return path
 
     def _chunks(self) -> Iterator[_Chunk]:
-        """Copies of what this rank is to write. Collective."""
+        """Copies of what this rank has to write. Collective."""
         parts, kinds = self._told()
         for share in _shares(parts, self._rank.mesh.rank):
             sharded = self._rank.updates.layers[share.layer]
@@ -148,7 +148,7 @@ class Saving:
                     yield _Chunk(name, share.shape, box, piece.view(box[1]))
 
     def _told(self) -> tuple[list[tuple[Part, ...]], list[str]]:
-        """The parts that each rank has, and what there is of each element: it ("") and what the optimizer remembers.
+        """The parts that each rank has, and the kinds of each element: itself ("") and the optimizer's state.
         Collective."""
         updates = self._rank.updates
         memories = [sorted(updates.memories(layer.shards[0])) for layer in updates.layers.values() if layer.shards]
@@ -173,7 +173,7 @@ class Saving:
 
 
 def _shares(of_rank: Sequence[Sequence[Part]], me: int) -> Iterator[_Share]:
-    """Of what several ranks have the same of, each gives some: what rank `me` does."""
+    """Divides data that several ranks share: the part of rank `me`."""
     of_label: dict[str, list[tuple[int, Part]]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for rank, parts in enumerate(of_rank):
@@ -198,7 +198,7 @@ def _shares(of_rank: Sequence[Sequence[Part]], me: int) -> Iterator[_Share]:
 
 
 class _Chunks(dcp.DefaultSavePlanner):
-    """What torch's writer asks for the values of an item."""
+    """Provides the values of items to torch's writer."""
 
     def __init__(self, chunks: list[_Chunk]) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def _written(folder: Path, rank: int, chunks: list[_Chunk]) -> _Part:
 
 
 def _named(part: Path, path: Path, every: list[_Part]) -> str:
-    """Writes down where all chunks are, and gives the folder its name; or says why not."""
+    """Writes the index of all chunks, and gives the folder its final name; or returns the error."""
     tensors: dict[str, TensorStorageMetadata] = {}
     for each in every:
         for name, shape, (offsets, sizes), dtype in each.chunks:

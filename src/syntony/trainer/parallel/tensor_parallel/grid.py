@@ -1,4 +1,4 @@
-"""Tensor parallelism on a square grid of ranks: every matrix, and every activation, is cut along both of its axes.
+"""Tensor parallelism on a square grid of ranks: every matrix and activation is cut along both of its axes.
 
     rank (i, j) of 2 x 2 has     x: sequences i, columns j of the width        w: inputs i, outputs j
 
@@ -6,17 +6,17 @@
          x10  x11     w10  w11         dx_ij = sum over j' of dy_ij' w_ij'^T    sums along rows
                                        dw_ij = sum over i' of x_i'i^T dy_i'j    sums along columns
 
-This is SUMMA (van de Geijn and Watts, 1997) as Optimus trains with it (Xu, Li, Gong, You: arXiv 2104.05343). Its
-broadcasts from one rank of a row after the other are together an all_gather of the row, its reductions are a
-reduce_scatter, and so they are made: equal bytes, and one message's latency instead of one for each rank.
+This is SUMMA (van de Geijn and Watts, 1997) as used for training by Optimus (Xu, Li, Gong, You: arXiv 2104.05343). Its
+broadcasts from one rank of a row after the other together form an all_gather of the row, its reductions a
+reduce_scatter, and are implemented so: equal bytes, and one message's latency instead of one per rank.
 
     x -row-> norm, w -column-> first matrix, attention or activation -row-> second matrix, + x
 
-Sequences are whole on a row, heads on a column, so attention needs nobody. Norms stand behind the row's gather, and
-see all of the width; every rank has their gains, whose gradients are summed. Weights that have come are dropped after
-their use, and come again for the backward; where a layer is computed again, so do activations that came along a row
-(`CommSpec.uses`). Those of a branch travel together. Tesseract's depth (Wang et al., arXiv 2105.14500) is
-data parallelism around such a grid: `dp = 2`.
+Sequences are whole on a row, heads on a column, so attention needs no communication. Norms come behind the row's
+gather, and see the whole width; every rank has their gains, whose gradients are summed. Gathered weights are dropped
+after their use, and gathered again for the backward; if a layer is recomputed, so are activations gathered along a row
+(`CommSpec.uses`). The weights of a branch travel together. Tesseract's depth (Wang et al., arXiv 2105.14500) is data
+parallelism around such a grid: `dp = 2`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _unpack(column: Tensor, weights: Sequence[Weight]) -> dict[str, Tensor]:
 
 
 Inner = Callable[[ForwardContext, ForwardContext, Tensor], Tensor]
-"""(context, that of the column, h) -> what enters the second matrix."""
+"""(context, that of the column, h) -> the input of the second matrix."""
 
 
 def _attending(qkv: Run, attend: Run) -> Inner:

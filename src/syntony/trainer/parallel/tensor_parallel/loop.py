@@ -1,5 +1,5 @@
-"""Gathers and scatters taken apart into shifts (overlap/step/shards.py): what of a sequence is which part, what a rank
-sends in each round, and what it makes of what has come.
+"""Gathers and scatters split into shifts (overlap/step/shards.py): which part of a sequence is where, what a rank sends
+in each round, and what it makes from what it receives.
 
 Parts are numbered in the order in which they are computed: part 0 is the rank's own shard.
 """
@@ -20,7 +20,7 @@ from syntony.trainer.model.layer import Move, Transfer
 
 @dataclass(frozen=True)
 class Loop(Transfer):
-    """What parts are, as rank `rank` of `ranks` has them, with rounds in one or both directions (`ways`)."""
+    """The parts as rank `rank` of `ranks` sees them, with rounds in one or both directions (`ways`)."""
 
     rank: int
     ranks: int
@@ -28,7 +28,7 @@ class Loop(Transfer):
 
     @cached_property
     def rounds(self) -> tuple[tuple[int, ...], ...]:
-        """By round, how many places before this rank the owners of its shards are."""
+        """By round, the distances of the owners of its shards before this rank."""
         return offsets(self.ranks, self.ways)
 
     @cached_property
@@ -41,7 +41,7 @@ class Loop(Transfer):
         return tuple((self.rank - by) % self.ranks for by in self._offsets)
 
     def parts(self, number: int) -> tuple[int, ...]:
-        """What is computed in a round."""
+        """The parts computed in a round."""
         return tuple(self._offsets.index(by) for by in self.rounds[number])
 
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
@@ -53,21 +53,21 @@ class Loop(Transfer):
         return torch.cat([parts[self.owners.index(rank)] for rank in range(self.ranks)], 1)
 
     def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        """What stays is the rank's own shard's."""
+        """Data that stays on the rank belongs to its own shard."""
         return kept if index == 0 else tuple(tensor[:0] for tensor in kept)
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         return parts[0]
 
     def gathers(self, load: Load, number: int) -> tuple[Move, Iterator[tuple[int, Load]]]:
-        """Own shard to all whose round it is; and by part what has come, to be looked at then."""
+        """Sends the own shard to all ranks of this round; yields by part what has arrived."""
         move = self._exchange([load.x] * len(self.rounds[number]), number, 1)
         rest, kept = (self.cut_kept(tensors, 1, self.ranks) for tensors in (load.rest, load.kept))
         return move, ((part, Load(x, rest, kept)) for part, x in self._came(move, number, 1))
 
     def scatters(self, loads: Sequence[Load], number: int) -> tuple[Move, Iterator[tuple[int, Load]]]:
-        """The round's partial products to whose shards they are; and what has come, by the part from whose owner's
-        rank, counted the other way round, it is."""
+        """Sends the round's partial products to the owners of their shards; yields what has arrived, by the part whose
+        owner is as far away in the opposite direction."""
         move = self._exchange([load.x for load in loads], number, -1)
         first = loads[0]
         return move, ((part, replace(first, x=x)) for part, x in self._came(move, number, -1))

@@ -4,13 +4,13 @@
     mlp        up by outputs          -> down by inputs           head       by tokens of the vocabulary
     experts    as the mlp, every one
 
-so that between the two matrices of a branch nothing travels. Of the head's logits a rank has those of its tokens, of
-which some ranks have one more than others; per position it contributes the logarithm of their sum of exponentials, and
-the target's logit if that is its own. What travels is a number per rank and position, never logits.
+so that there is no communication between the two matrices of a branch. A rank has the head's logits for its own tokens,
+of which some ranks have one more than others. Per position it contributes their log-sum-exp, and the target's logit if
+that is its own. So one number per rank and position is communicated, never logits.
 
-All ranks have the same router and all tokens (Enter stands before its norm), so that they send the same tokens to the
-same experts, each to its part of them. What comes back are parts of sums, and so are the gradients of all that the
-router has decided: of its weights, which are therefore summed (`Weight.shared`), and of its input.
+All ranks have the same router and all tokens (Enter is before its norm), so they send the same tokens to the same
+experts, each to its part of them. The results are parts of sums, and so are the gradients of all of the router's
+outputs: of its weights, which are therefore summed (`Weight.shared`), and of its input.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
     found = []
     for whole in branches:
         kind = whole.kind
-        suffix = "_feed" if kind == "mlp" else ""  # of the two branches of a block
+        suffix = "_feed" if kind == "mlp" else ""  # distinguishes the two branches of a block
         if kind == "router":
             found.append(_router(whole, Enter("enter", ranks, sequence)))
             continue
         branch = whole.with_weights(
             **{name: whole.weight(name).share(axis, rank, ranks) for name, axis in CUTS[kind].items()}
         )
-        if sequence:  # every rank's part of the sequence contributes to the gradients of what is not split
+        if sequence:  # every rank's part of the sequence contributes to the gradients of unsplit weights
             rest = [weight for weight in branch.weights if weight.name not in CUTS[kind]]
             branch = branch.with_weights(**{weight.name: replace(weight, shared=True) for weight in rest})
         if kind not in ("embedding", "experts"):
@@ -86,7 +86,7 @@ def _check(model: Model, mesh: Mesh) -> None:
 
 
 def _router(whole: Branch, enter: Enter) -> Branch:
-    """Segments: fork | route. What enters has come from all ranks; the residual stays."""
+    """Segments: fork | route. The input has been gathered from all ranks; the residual stays."""
     (route,) = whole.segments
 
     def fork(context: ForwardContext, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def _router(whole: Branch, enter: Enter) -> Branch:
 
 
 def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Which tokens are among `count` from `first` on, and their places there (any, for the others)."""
+    """Which tokens are among `count` from `first` on, and their positions there (arbitrary for the others)."""
     place = tokens - first
     inside = (place >= 0) & (place < count)
     return inside, place.clamp(0, count - 1)

@@ -1,10 +1,10 @@
-"""What travels in tensor parallelism, and its adjoint: sums, or with sequence parallelism the halves of sums.
+"""The communication of tensor parallelism and its adjoint: sums or, with sequence parallelism, the halves of sums.
 
     plain       x ----------> branch ---all_reduce----> + x        gradients: all_reduce at the entrance
     sequence    x all_gather> branch -reduce_scatter--> + x        gradients: reduce_scatter at the entrance,
                                                                    all_gather at the exit
 Plain: f and g of Shoeybi et al., Megatron-LM (2019), section 3. Sequence: Korthikanti et al. (2022), section 4.2.2; the
-same bytes travel, and what lies between branches is sharded along the sequence. Tensors are (rows, length, ..).
+same number of bytes, and activations between branches are sharded along the sequence. Tensors are (rows, length, ..).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def summed(x: Tensor) -> Move:
 
 
 def gathered(x: Tensor, ranks: int, axis: int = 1) -> Move:
-    """Every rank's part of the sequence, or of another axis: all of it."""
+    """Gathers every rank's part of the sequence, or of another axis."""
     x = x.contiguous()
     return Move(x, x.new_empty(ranks * len(x), *x.shape[1:]), lambda parts: torch.cat(parts.chunk(ranks), axis))
 
 
 def scattered(x: Tensor, ranks: int, axis: int = 1) -> Move:
-    """Everybody's sum, of which a rank gets its part of the sequence, or of another axis."""
+    """Sums over the ranks, each of which gets its part of the sequence, or of another axis."""
     parts = torch.cat(x.chunk(ranks, axis))
     return Move(parts, parts.new_empty(len(x), *parts.shape[1:]))
 
 
 @dataclass(frozen=True)
 class Enter(Transfer):
-    """Into a branch of which every rank computes a part: all have the whole input, gradients are parts of a sum."""
+    """The entrance of a branch of which every rank computes a part: all get the whole input; gradients are summed."""
 
     name: str
     ranks: int
@@ -52,14 +52,14 @@ class Enter(Transfer):
 
 @dataclass(frozen=True)
 class Still(Transfer):
-    """Nothing moves. What is on its two sides may be cut differently."""
+    """No communication. The two sides may be cut differently."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Leave(Transfer):
-    """Out of a branch: every rank has a part of the sum."""
+    """The exit of a branch: every rank has a part of the sum."""
 
     name: str
     ranks: int
