@@ -1,1 +1,1 @@
-"""How fast, compared with whom: a bench like nccl-tests, its peers, tables of measurements, and the demonstration."""
+"""Benchmarks: a bench like nccl-tests with its peers, tables of measurements, and the demonstration."""

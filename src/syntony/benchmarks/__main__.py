@@ -1,7 +1,7 @@
-"""`python -m syntony.benchmarks ROOM TABLE [options]`: measures while it prints.
+"""`python -m syntony.benchmarks ROOM TABLE [options]`: prints a table while it is measured.
 
-Exit code 1: a goal was missed or a rank failed; 2: it could not be measured. A new table is a file that says
-`TABLE = Table(..)`, and one entry in `ROOMS`.
+Exit code 1: a goal was missed or a rank failed; 2: it could not be measured. A new table is a file with
+`TABLE = Table(..)`, and an entry in `ROOMS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syntony.collectives.bootstrap.launch import RankError
 
 @dataclass(frozen=True)
 class Room:
-    """Tables of one subject. `modules`: where they are, by name."""
+    """The tables of one subject. `modules`: their modules, by name."""
 
     about: str
     modules: dict[str, str]
@@ -77,14 +77,14 @@ ROOMS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table that was asked for."""
+    """Prints the requested table."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(prog="python -m syntony.benchmarks", description="Tables that are measured anew.")
     rooms = parser.add_subparsers(dest="room", required=True, metavar="ROOM")
     tables: dict[str, Table] = {}
     for name, room in ROOMS.items():
         chosen = rooms.add_parser(name, help=f"{room.about}: {', '.join(room.modules)}", description=room.about)
-        if words[:1] == [name]:  # the others' tables are not imported
+        if words[:1] == [name]:  # other tables are not imported
             tables = {table.name: table for table in room.tables()}
             choices = chosen.add_subparsers(dest="table", required=True, metavar="TABLE")
             for table in tables.values():

@@ -1,7 +1,7 @@
-"""Who competes: Syntony with one algorithm or schedule, and the peers. All see the same memory.
+"""The contenders: Syntony with one algorithm or schedule, and its peers. All use the same memory.
 
-A contender turns one test into a call without arguments, prepared beforehand, so that what is timed is the operation
-and the thinnest Python way into it: a Communicator's method here, the process group's method for torch backends.
+A contender turns a test into a prepared call without arguments, so that the timing covers only the operation and the
+thinnest Python path to it: a Communicator's method here, the process group's method for torch backends.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Call = Callable[[], object]
 
 @dataclass(frozen=True)
 class Test:
-    """One row of the table on one rank: what is called, with which memory.
+    """One row of the table on one rank: the operation, and its memory.
 
-    `send` and `recv` are storage views (elements.py). They overlap when `in_place`. A rank that has no part in one side
-    of a rooted collective still has the memory.
+    `send` and `recv` are storage views (elements.py). They overlap if `in_place`. In a rooted collective, ranks without
+    data on one side still have the memory.
     """
 
     shape: Shape
@@ -46,7 +46,7 @@ class Contender(Protocol):
     def label(self) -> str: ...
 
     def prepare(self, test: Test) -> Call | None:
-        """The call that runs `test` once to its end, or None where this contender has no such operation."""
+        """The call that runs `test` once to completion, or None if this contender lacks the operation."""
         ...
 
     def barrier(self) -> object: ...
@@ -97,7 +97,7 @@ class Syntony:
         send, recv = view(test.send), view(test.recv)
         op = "product" if test.operation == "prod" else test.operation or "sum"
         at_root = comm.rank == root
-        named = {} if algorithm == "auto" else {"algorithm": algorithm}  # said only where it says something
+        named = {} if algorithm == "auto" else {"algorithm": algorithm}  # passed only if it is not the default
         match test.shape.name:
             case "all_reduce":
                 return partial(comm.all_reduce, send, recv, op, **named)
@@ -127,11 +127,11 @@ class Syntony:
         return self.communicator.barrier()
 
     def close(self) -> None:
-        """The communicator is shared by all algorithms; whoever made it closes it."""
+        """Does nothing: all algorithms share the communicator, which its creator closes."""
 
 
 class TorchGroup:
-    """A torch process group on the same ranks, called below torch.distributed's Python wrappers, as they call it."""
+    """A torch process group on the same ranks, called as torch.distributed's Python wrappers call it."""
 
     _TYPES = frozenset({"int8", "uint8", "int32", "int64", "half", "bfloat16", "float", "double"})  # gloo's
 
@@ -199,7 +199,7 @@ class TorchGroup:
         return lambda: self._pass_on(send, recv)
 
     def all_gather(self, send: Any, recv: Any) -> None:
-        """Everybody's tensor, one after the other."""
+        """All tensors in rank order."""
         _finish(self._group._allgather_base(recv, send))
 
     def _options(self, options: Any, test: Test) -> Any:
@@ -225,6 +225,6 @@ class TorchGroup:
 
 
 def _finish(work: Any) -> None:
-    """A synchronous operation may be over without a Work."""
+    """Waits for an operation; a synchronous one may return no Work."""
     if work is not None:
         work.wait()

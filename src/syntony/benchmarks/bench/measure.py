@@ -1,9 +1,8 @@
 """Checks and times one row of the table, on every rank at once.
 
-All contenders in these processes use the same memory; remote peers have processes, and as much memory, of their own.
-First each is run once on fresh data and its result compared with the reference; then they are timed in turns (a few
-iterations of one, a few of the next, and round again), so that whatever else the machine is doing hits all of them
-alike.
+All contenders in these processes use the same memory; remote peers have separate processes with as much memory. Each
+first runs once on fresh data and its result is compared with the reference. Then they are timed in turns (a few
+iterations of one, a few of the next, and round again), so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from syntony.collectives.bootstrap.launch import Exchange
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to try. `average`: how ranks' times become one (0 rank 0, 1 mean, 2 min, 3 max)."""
+    """How much to measure. `average`: how the ranks' times are combined (0 rank 0, 1 mean, 2 min, 3 max)."""
 
     iterations: int = 20
     warmups: int = 1
     checks: int = 1
     skip: int = 0  # iterations left out of the per-iteration statistics
     average: int = 1
-    turns: int = 4  # rounds in which contenders take turns
+    turns: int = 4  # number of rounds over the contenders
     fresh: bool = False  # inputs are written before each iteration
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one contender in one form, in seconds; `wrong` counts elements on all ranks, None when unchecked."""
+    """Times of one contender in one form, in seconds; `wrong` counts elements on all ranks, None if unchecked."""
 
     mean: float
     p50: float
@@ -50,7 +49,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """One contender's cells of a row; a form that it does not have is None."""
+    """One contender's cells of a row; a missing form is None."""
 
     label: str
     out_of_place: Timing | None
@@ -58,15 +57,15 @@ class Result:
 
     @property
     def best_form(self) -> Timing | None:
-        """Out of place where both exist."""
+        """The out-of-place form if both exist."""
         return self.out_of_place or self.in_place
 
 
 class Bench:
-    """One rank's memory and its way to the others. All methods are collective."""
+    """One rank's memory and its connection to the others. All methods are collective."""
 
     def __init__(self, exchange: Exchange, memory: Memory | None = None, timer: Timer = by_clock) -> None:
-        """`memory`: where contenders of these processes work, ordinary memory unless said."""
+        """`memory`: the memory of contenders in these processes, by default ordinary memory."""
         self._exchange = exchange
         self._timer = timer
         self._meetings = 0
@@ -93,7 +92,7 @@ class Bench:
         return [Result(c.label, found.get((c.label, False)), found.get((c.label, True))) for c in contenders]
 
     def gather(self, value: object) -> list[Any]:
-        """Everybody's JSON value, in rank order."""
+        """The JSON values of all ranks, in rank order."""
         self._meetings += 1
         blobs = self._exchange.all_gather(f"bench {self._meetings}", json.dumps(value).encode())
         return [json.loads(blob) for blob in blobs]
@@ -136,7 +135,7 @@ def _statistics(nanoseconds: npt.NDArray[np.int64], wrong: int | None, skip: int
 
 
 def _over_ranks(timings: Sequence[Timing], average: int) -> Timing:
-    """The ranks' timings as one; wrong elements are added up."""
+    """Combines the ranks' timings; wrong elements are added up."""
     one_of = (lambda values: values[0], lambda values: sum(values) / len(values), min, max)[average]
     wrongs = [timing.wrong for timing in timings if timing.wrong is not None]
     return Timing(

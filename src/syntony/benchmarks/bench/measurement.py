@@ -1,7 +1,7 @@
-"""One contender, one row, one form (in place or not), on one rank: checked, then timed in laps.
+"""One contender, one row, one form (in place or not), on one rank: checks it, then times it in laps.
 
-`Memory` is what every contender in a process works on; `LocalMeasurement` runs what such a contender has prepared. A
-peer in processes of its own has measurements that ask those processes to do the same (mpi/remote_peer.py).
+`Memory` is used by every contender in a process; `LocalMeasurement` runs the call that such a contender has prepared. A
+peer in separate processes has measurements that make those processes do the same (mpi/remote_peer.py).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from syntony.benchmarks.bench.elements import Array, Element
 from syntony.benchmarks.bench.reference import Reference, fill, wrong_elements
 from syntony.benchmarks.bench.shapes import Shape
 
-_GUARD = 256  # bytes behind each buffer that nobody may touch
+_GUARD = 256  # bytes behind each buffer that must stay untouched
 _GUARD_BYTE = 0xA5
 
 Timer = Callable[[Call, int], list[int]]
-"""Calls so many times; nanoseconds of each."""
+"""Makes this many calls; returns the nanoseconds of each."""
 
 
 def by_clock(call: Call, iterations: int) -> list[int]:
-    """Of calls that return when their work is done."""
+    """For calls that return when their work is done."""
     clock = time.perf_counter_ns
     stamps = [clock()]
     for _ in range(iterations):
@@ -38,10 +38,10 @@ def by_clock(call: Call, iterations: int) -> list[int]:
 
 
 def by_clock_written(write: Call, call: Call, iterations: int) -> list[int]:
-    """As by_clock, of calls whose input is written before each.
+    """As by_clock, for calls whose input is written before each.
 
-    What writing takes while nobody reads is measured first and left out; what it takes longer because peers have read
-    the input meanwhile, and have its lines in their caches, is the call's doing.
+    The time of writing without readers is measured first and subtracted. If writing takes longer because peers have
+    read the input and have its lines in their caches, the difference is part of the call's cost.
     """
     alone = sorted(by_clock(write, iterations))[iterations // 2]
     clock = time.perf_counter_ns
@@ -55,7 +55,7 @@ def by_clock_written(write: Call, call: Call, iterations: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Case:
-    """One row to be: `block` elements of `element` per block."""
+    """A row to measure: `block` elements of `element` per block."""
 
     shape: Shape
     element: Element
@@ -64,7 +64,7 @@ class Case:
     block: int
 
     def bytes_moved(self, ranks: int) -> int:
-        """What the table calls the size: the larger buffer, in bytes."""
+        """The size column of the table: the larger buffer, in bytes."""
         return max(self.shape.counts(self.block, ranks)) * self.element.item_bytes
 
 
@@ -72,7 +72,7 @@ class Measurement(Protocol):
     """All methods are collective."""
 
     def check(self, times: int) -> int | None:
-        """Runs `times` on fresh data; wrong elements on this rank, None when unchecked."""
+        """Runs `times` on fresh data; returns wrong elements on this rank, None if unchecked."""
         ...
 
     def lap(self, warmups: int, iterations: int, fresh: bool = False) -> list[int]:
@@ -93,7 +93,7 @@ class Place:
 
 
 def places(case: Case, in_place: bool, rank: int, ranks: int) -> tuple[Place, Place]:
-    """Where the send and the receive buffer of `rank` lie."""
+    """The positions of the send and the receive buffer of `rank`."""
     send, recv = (Place(side, 0, count) for side, count in enumerate(case.shape.counts(case.block, ranks)))
     if in_place and case.shape.in_place == "same":
         return recv, recv
@@ -105,14 +105,14 @@ def places(case: Case, in_place: bool, rank: int, ranks: int) -> tuple[Place, Pl
 
 
 class Memory:
-    """A send and a receive buffer, as large as any row has needed so far, with guards behind them."""
+    """A send and a receive buffer, as large as any row has needed so far, each followed by a guard."""
 
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self._sides = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
 
     def test(self, case: Case, in_place: bool) -> Test | None:
-        """The buffers of one form, or None where the collective has no such form."""
+        """The buffers of one form, or None if the collective lacks that form."""
         if in_place and case.shape.in_place is None:
             return None
         counts = case.shape.counts(case.block, self.ranks)
@@ -124,15 +124,15 @@ class Memory:
         return Test(case.shape, case.element, case.operation, case.root, send, recv, in_place)
 
     def allocate(self, side: int, size: int) -> Array:
-        """So many bytes for a side: ordinary memory."""
+        """Allocates ordinary memory of `size` bytes for a side."""
         del side
         return np.zeros(size, np.uint8)
 
     def hand_over(self) -> None:
-        """What is in the buffers is where calls read it: here, it is there already."""
+        """Moves the buffers' content to where calls read it: here, it is already there."""
 
     def take_back(self) -> None:
-        """What calls have written is in the buffers."""
+        """Moves results of calls into the buffers."""
 
     def guards(self, case: Case) -> list[Array]:
         """The bytes right behind both buffers."""
@@ -149,7 +149,7 @@ class Memory:
 def local_measurement(
     contender: Contender, memory: Memory, case: Case, in_place: bool, timer: Timer = by_clock
 ) -> LocalMeasurement | None:
-    """None where the collective has no such form, or the contender no such operation."""
+    """None if the collective lacks that form, or the contender the operation."""
     test = memory.test(case, in_place)
     call = None if test is None else contender.prepare(test)
     return None if test is None or call is None else LocalMeasurement(contender, memory, case, test, call, timer)

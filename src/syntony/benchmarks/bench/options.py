@@ -1,4 +1,4 @@
-"""The bench's command line: nccl-tests' option names where they mean something here, a refusal where they do not."""
+"""The bench's command line: nccl-tests' options if they apply here; others are rejected."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from syntony.benchmarks.cuda.names import PROTOCOLS
 from syntony.benchmarks.mpi.libraries import LIBRARIES, installed
 
 ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
-"""all_reduce has them all."""
+"""all_reduce supports all of them."""
 PEERS = ("gloo", "torch", vllm_kernels.NAME, *LIBRARIES)
-"""`torch` is our own torch backend. The name `mpi` stands for all MPI libraries that are installed, `all` for all peers
-that are."""
+"""`torch` is our own torch backend. `mpi` selects all MPI libraries that are installed, `all` all peers that are
+installed."""
 
 DEVICES = ("cpu", "cuda")
 
-# Options of nccl-tests that would do nothing here. A script that passes one is told, not ignored, unless it asks for
-# what is done anyway.
+# Options of nccl-tests without effect here. They are rejected rather than ignored, unless their value is what happens
+# anyway.
 _REFUSED: tuple[tuple[str, str, str, str], ...] = (
     ("-g", "--ngpus", "1", "a rank has one GPU or none; --ranks N starts N processes"),
     ("-m", "--agg_iters", "1", "operations on the same buffer are not grouped"),
@@ -50,7 +50,7 @@ _REFUSED: tuple[tuple[str, str, str, str], ...] = (
     ("-u", "--unalign", "0", "buffers are aligned to the page"),
 )
 
-# Options of nccl-tests that only GPUs have, each with the value that asks for nothing.
+# Options of nccl-tests that apply only to GPUs, each with its neutral value.
 _OF_GPUS: dict[str, tuple[object, str]] = {
     "threads": (
         1,
@@ -92,7 +92,7 @@ class Options:
     csv_file: Path | None
     results: Path | None
     json: bool
-    others: tuple[Options, ...] = ()  # the other collectives', one table each
+    others: tuple[Options, ...] = ()  # those of the other collectives, with one table each
 
     def each(self) -> tuple[Options, ...]:
         """One benchmark per collective, in the order of the command line."""
@@ -246,7 +246,7 @@ def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Opti
 
 
 def _own(path: Path | None, shape: Shape, arguments: argparse.Namespace, of_several: bool) -> Path | None:
-    """Where one collective is recorded; one of several in a file of its own."""
+    """The output file of one collective; each of several collectives has a separate file."""
     if path is None or not of_several or is_special(path):
         return path
     found = path.with_name(f"{path.stem}.{shape.name}{path.suffix}")
@@ -255,7 +255,7 @@ def _own(path: Path | None, shape: Shape, arguments: argparse.Namespace, of_seve
 
 
 def peers(text: str) -> tuple[str, ...]:
-    """Names from a list with commas. Raises UserError for those that are unknown, or not installed."""
+    """Parses a comma-separated list. Raises UserError for names that are unknown or not installed."""
     names = _listed("--peers", text, (*PEERS, "mpi", "all"))
     found = {"mpi": installed, "all": _all_there}
     chosen = tuple(dict.fromkeys(one for name in names for one in (found[name]() if name in found else (name,))))
@@ -265,7 +265,7 @@ def peers(text: str) -> tuple[str, ...]:
 
 
 def _all_there() -> tuple[str, ...]:
-    """The peers that are installed. Says on stderr how to get the others."""
+    """The installed peers. Tells on stderr how to get the others."""
     there = []
     for name in PEERS:
         try:
@@ -299,7 +299,7 @@ def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
 
 
 class _Refuse(argparse.Action):
-    """An option that nccl-tests has and that would do nothing here; its neutral value says no more than its absence."""
+    """An option of nccl-tests without effect here; its neutral value is accepted."""
 
     def __init__(self, *, neutral: str, reason: str, **keywords: object) -> None:
         super().__init__(**keywords)  # type: ignore[arg-type]
@@ -337,7 +337,7 @@ def _elements(text: str) -> tuple[Element, ...]:
 
 
 def _operations(text: str, elements: tuple[Element, ...]) -> tuple[str, ...]:
-    """`all` is every operation that all chosen types have."""
+    """`all` is every operation that all chosen types support."""
     if text != "all":
         return (_known("--op", text, OPERATIONS, lambda name: name),)
     integers = all(element.integer for element in elements)

@@ -1,7 +1,7 @@
 """Results in files: nccl-tests' JSON (version 3) with our additions, and CSV.
 
-Both grow row by row, so that whoever stops a long run keeps what there was. The environment is not copied into the
-file, only the variables that Syntony itself reads.
+Both grow row by row, so that an interrupted run keeps its results. Of the environment, only the variables that Syntony
+itself reads are copied into the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CSV_COLUMNS = (
 
 
 class Record:
-    """Collects rows as they are measured, and writes them to the files that were asked for where it `writes`."""
+    """Collects rows as they are measured, and writes them to the requested files if it `writes`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Record:
         self.wrong = 0
 
     def add(self, case: Case, results: Sequence[Result]) -> None:
-        """Takes in one row. Raises FileError where it cannot be written."""
+        """Adds one row. Raises FileError if it cannot be written."""
         moved = case.bytes_moved(self._ranks)
         first, *rivals = results
         operation, root = case.operation or "none", case.root if case.shape.rooted else -1
@@ -95,11 +95,11 @@ class Record:
         return float(np.mean(self._bus_bandwidths)) if self._bus_bandwidths else 0.0
 
     def document(self) -> dict[str, Any]:
-        """The whole record. Booleans are the strings "true" and "false", as nccl-tests has them."""
+        """The whole record. Booleans are the strings "true" and "false", as in nccl-tests."""
         return {"results": self._results, **self._about()}
 
     def _about(self) -> dict[str, Any]:
-        """All but the rows, as it is now."""
+        """Everything but the rows, in its current state."""
         options, effort = self._options, self._options.effort
         steps = (
             {"step_bytes": options.step_bytes} if options.step_factor is None else {"step_factor": options.step_factor}
@@ -137,7 +137,7 @@ class Record:
         }
 
     def close(self) -> list[Path]:
-        """No more rows come. Returns the names of the files that were written."""
+        """Ends the record. Returns the names of the files that were written."""
         written = []
         for path, rows in ((self._options.output_file, self._json), (self._options.csv_file, self._csv)):
             if rows is not None and path is not None:
@@ -169,14 +169,14 @@ class Record:
 
 
 def _line(cells: Sequence[object]) -> str:
-    """Of CSV."""
+    """A line of CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 
 def write_beside(path: Path, text: str) -> Path:
-    """Writes `text` to `path`, or to path.0, path.1, ... where that exists. Whole or not at all."""
+    """Writes `text` to `path`, or to path.0, path.1, ... if that exists. Whole or not at all."""
     partial = beside(path)
     try:
         with partial.open("x") as file:
@@ -184,7 +184,7 @@ def write_beside(path: Path, text: str) -> Path:
         candidate, number = path, 0
         while True:
             try:
-                os.link(partial, candidate)  # fails where the name is taken, even if it was taken just now
+                os.link(partial, candidate)  # fails if the name is taken, even by a concurrent process
                 return candidate
             except FileExistsError:
                 candidate = path.with_name(f"{path.name}.{number}")

@@ -1,11 +1,11 @@
-"""Test data and the right answer, computed without any communication.
+"""Test data and the expected results, computed without any communication.
 
-Every rank can write down what every rank sends: element i of rank r's buffer is a function of (operation, r, i) that
-repeats after a prime number of elements. So the right answer repeats too; it is worked out once, in 64-bit integers,
-for one period, and a buffer of any size is compared against it piece by piece.
+Every rank can compute what every rank sends: element i of rank r's buffer is a function of (operation, r, i) that
+repeats after a prime number of elements. So the expected result repeats too; it is computed once, in 64-bit integers,
+for one period, and a buffer of any size is compared with it piece by piece.
 
-The integers are chosen so that each partial result, in whatever order ranks are combined, is exact in the element type.
-A comparison is therefore bit for bit, and tells nothing but errors.
+The integers are chosen so that each partial result, for any order of combination, is exact in the element type. So the
+comparison is bit for bit, and every difference is an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from syntony.base.command import UserError
 from syntony.benchmarks.bench.elements import Array, Element
 from syntony.benchmarks.bench.shapes import Shape
 
-PERIOD = 65521  # a prime: no chunk or block boundary falls into step with it
-_STRIDE = 7919  # how far apart two ranks read the same table
+PERIOD = 65521  # a prime, so that it never coincides with chunk or block boundaries
+_STRIDE = 7919  # offset between two ranks in the same table
 
 Values = npt.NDArray[np.int64]
 
@@ -45,24 +45,24 @@ def _table() -> Values:
 
 
 def contribution(operation: str | None, rank: int, ranks: int, exact: int) -> Values:
-    """One period of what `rank` sends, as integers of at most `exact`; `operation` is None when nothing is combined."""
+    """One period of what `rank` sends, as integers of at most `exact`; `operation` is None for copies."""
     noise = np.roll(_table(), rank * _STRIDE)
-    turn = (np.arange(PERIOD) + rank) % ranks  # which of the ranks this is, counted anew at each element
+    turn = (np.arange(PERIOD) + rank) % ranks  # this rank's index, rotated at each element
     match operation:
         case "sum" if exact >= ranks:
             return noise % (min(exact // ranks, 2**15) + 1)
-        case "sum":  # only `exact` of the ranks may bring a one
+        case "sum":  # only `exact` of the ranks may contribute a one
             return np.where(turn < exact, noise % 2, 0)
         case "prod":  # at most three twos
             return np.where(turn < 3, 1 + noise % 2, 1)
-        case "avg":  # one rank brings all, a multiple of the divisor
+        case "avg":  # one rank contributes everything, a multiple of the divisor
             return np.where(turn == 0, ranks * (noise % (min(exact // ranks, 2**15) + 1)), 0)
     return noise % (min(exact, 2**30) + 1)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What `recv[begin : begin + count]` must hold: the sequence `period`, read from element `start` on."""
+    """The expected content of `recv[begin : begin + count]`: the sequence `period`, from element `start` on."""
 
     begin: int
     period: Array
@@ -90,7 +90,7 @@ class Reference:
         return _combined(self)
 
     def expected(self, shape: Shape, rank: int, block: int, root: int) -> list[Expected]:
-        """What `rank` must hold afterwards, in pieces of `block` elements; empty where it receives nothing."""
+        """The expected content at `rank`, in pieces of `block` elements; empty if it receives nothing."""
         match shape.name:
             case "all_reduce":
                 return [Expected(0, self.combined(), 0)]
@@ -136,7 +136,7 @@ def fill(memory: Array, period: Array, start: int = 0) -> None:
 
 
 def wrong_elements(memory: Array, period: Array, start: int = 0) -> int:
-    """How many elements of `memory` differ, in any bit, from the periodic sequence that begins at `start`."""
+    """The number of elements of `memory` that differ from the periodic sequence that begins at `start`."""
     bits = np.dtype(f"u{memory.itemsize}")
     shifted = np.roll(period, -(start % PERIOD)).view(bits)
     seen = memory.view(bits)

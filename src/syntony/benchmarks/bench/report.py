@@ -1,7 +1,7 @@
-"""A benchmark as a page for people: `--results FOLDER` writes FOLDER/DATE-DEVICE-COLLECTIVE.md.
+"""A benchmark as a Markdown page: `--results FOLDER` writes FOLDER/DATE-DEVICE-COLLECTIVE.md.
 
-What figures mean depends on when, where and with what they were taken, so the page says that first, in words, and the
-remarks that the table printed ("one GPU, several ranks") stand above the figures. Bytes, microseconds, GB/s.
+The meaning of figures depends on when, where and how they were measured, so the page states that first, and the remarks
+that the table printed ("one GPU, several ranks") precede the figures. Bytes, microseconds, GB/s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FORMS = (("out_of_place", "out of place"), ("in_place", "in place"))
 
 
 def page(document: dict[str, Any]) -> str:
-    """Of a Record's document."""
+    """The page of a Record's document."""
     config, rows = document["config"], document["results"]
     devices = config["devices"]
     title = f"# {document['collective']}, {len(devices)} ranks"

@@ -1,6 +1,6 @@
-"""One rank's run of `syntony bench`: forms the contenders and walks through the rows; rank 0 prints and records.
+"""One rank's run of `syntony bench`: creates the contenders and measures the rows; rank 0 prints and records.
 
-Ranks on CPUs are formed here, ranks on GPUs in cuda/session.py.
+This file is for ranks on CPUs, cuda/session.py for ranks on GPUs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FRESH = "inputs are written before each iteration; what that takes alone is left
 
 
 def create_communicator(exchange: Exchange, timeout: float) -> Communicator:
-    """Ours: syntony.Communicator over the same ranks."""
+    """Syntony's communicator over the same ranks."""
     from syntony.collectives import communicator as runtime
 
     communicator: Communicator = runtime.Communicator.create(exchange, timeout=timeout)
@@ -43,7 +43,7 @@ def run(
     options: Options,
     create: Callable[[Exchange, float], Communicator] = create_communicator,
 ) -> int:
-    """Runs the whole benchmark on this rank. Exit code 1 when any result was wrong. Collective."""
+    """Runs the whole benchmark on this rank. Exit code 1 if any result was wrong. Collective."""
     communicator = create(exchange, options.timeout)
     contenders = contenders_of(exchange, options, communicator)
     device = {
@@ -67,10 +67,10 @@ def run(
 
 @contextmanager
 def told_to_people() -> Iterator[None]:
-    """What the runtime raises, as UserError or RankError."""
+    """Converts the runtime's errors to UserError or RankError."""
     try:
         yield
-    except ValueError as error:  # its word for an argument that makes no sense
+    except ValueError as error:  # raised by the runtime for invalid arguments
         raise UserError(str(error)) from error
     except RuntimeError as error:
         if isinstance(error, RankError):
@@ -79,7 +79,7 @@ def told_to_people() -> Iterator[None]:
 
 
 def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | RemotePeer]:
-    """Ours first, in the order of the command line, then the peers."""
+    """Syntony's contenders first, in the order of the command line, then the peers."""
     if options.schedule is not None:
         ours = [Syntony(communicator, communicator.load(options.schedule))]
     else:
@@ -115,9 +115,9 @@ def walk(
     device: dict[str, Any],
     remarks: Sequence[str] = (),
 ) -> int:
-    """Measures all rows. `device` describes this rank's; `remarks` say what readers of the figures must know.
+    """Measures all rows. `device` describes this rank's; `remarks` are notes for readers of the figures.
 
-    Exit code 1 when any result was wrong. Collective.
+    Exit code 1 if any result was wrong. Collective.
     """
     devices = bench.gather(device)
     records = [_walk_one(exchange, one, contenders, bench, devices, remarks) for one in options.each()]
@@ -141,14 +141,14 @@ def _walk_one(
     labels = [contender.label for contender in contenders]
     narrow = speaks and table.too_wide(options, len(labels) - 1)
     heading = table.heading(options, devices, labels, remarks, narrow)
-    group = ""  # what the last row of a narrow table has in common with those before it
+    group = ""  # common fields of the previous rows of a narrow table
     cycles = range(options.cycles) if options.cycles else itertools.count()
     for _ in cycles:
         for case in cases(options, exchange.size):
             results = bench.run(case, contenders, options.effort)
             record.add(case, results)
             if speaks:
-                if heading:  # only now: a benchmark that cannot run shows no table
+                if heading:  # printed late: a benchmark that cannot run shows no table
                     print(heading)
                     heading = ""
                 if narrow:

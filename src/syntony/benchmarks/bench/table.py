@@ -1,10 +1,10 @@
-"""nccl-tests' text: its first thirteen columns as they are, so that scripts which read it go on working.
+"""nccl-tests' text format: its first thirteen columns are unchanged, so that scripts that parse it keep working.
 
-Behind them come what only this bench has: the iterations' spread (-I) and, for every further contender, its own time,
-median and check, with the median's ratio to the first contender's.
+They are followed by columns that only this bench has: the iterations' spread (-I) and, for every further contender, its
+own time, median and check, with the ratio of its median to the first contender's.
 
-On a terminal that is narrower than a row, type, operation and root stand above the rows that they are of, and what
-comes behind nccl-tests' columns has a line of its own:
+On a terminal that is narrower than a row, type, operation and root are printed above their rows, and the columns behind
+nccl-tests' get a line of their own:
 
     #       size     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
             1024     1.21    0.85    0.85       0     1.18    0.87    0.87       0
@@ -48,7 +48,7 @@ def heading(
     remarks: Sequence[str] = (),
     narrow: bool = False,
 ) -> str:
-    """Everything above the first row. `labels` are the contenders', the first being ours."""
+    """Everything above the first row. `labels` are the contenders', the first being Syntony's."""
     step = f"{options.step_bytes}(bytes)" if options.step_factor is None else f"{options.step_factor}(factor)"
     effort = options.effort
     plan = (
@@ -82,7 +82,7 @@ def heading(
 
 
 def _broken(line: str) -> list[str]:
-    """A line of the heading in lines that fit."""
+    """Breaks a line of the heading into lines that fit."""
     return [part if part.startswith("#") else f"#{part}" for part in wrapped(line, most=NARROW - 1)] or [line]
 
 
@@ -100,13 +100,13 @@ def _narrow_heading(options: Options, labels: Sequence[str]) -> list[str]:
 
 
 def narrow_group(case: Case) -> str:
-    """What the rows of the narrow table below it have in common."""
+    """The common fields of a narrow table's rows."""
     root = f", root {case.root}" if case.shape.rooted else ""
     return f"# {case.element.name}{f', {case.operation}' if case.operation else ''}{root}"
 
 
 def narrow_row(case: Case, results: Sequence[Result], labels: Sequence[str], ranks: int, options: Options) -> str:
-    """One size of the narrow table, in a line or some."""
+    """One size of the narrow table, in one or several lines."""
     moved = case.bytes_moved(ranks)
     first, *rivals = results
     line = f" {moved:>11}"
@@ -184,7 +184,7 @@ def _wrong(timing: Timing) -> str:
 
 
 def _number(value: float, width: int) -> str:
-    """As many decimals as the column has room for, at most two."""
+    """A number with as many decimals as fit into the column, at most two."""
     for decimals in (2, 1, 0):
         text = f"{value:.{decimals}f}"
         if len(text) <= width:

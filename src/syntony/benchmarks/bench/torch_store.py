@@ -1,4 +1,4 @@
-"""torch's key-value store among ranks that meet through an Exchange: what a torch process group wants to begin."""
+"""torch's key-value store among ranks that meet through an Exchange, as required by torch process groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_store(exchange: Exchange, name: str, timeout: float) -> dist.Store:
     from torch.distributed import TCPStore
 
     limit = timedelta(seconds=timeout)
-    # Network namespaces share the host's name, and nothing that is bound.
+    # Network namespaces share the host's name, but not its addresses and ports.
     here = f"{socket.gethostname()}/{Path('/proc/self/ns/net').stat().st_ino}"
     master = os.environ.get("MASTER_ADDR", socket.gethostname())
     own = TCPStore("127.0.0.1", 0, exchange.size, True, limit, wait_for_workers=False) if exchange.rank == 0 else None

