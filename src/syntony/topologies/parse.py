@@ -73,7 +73,7 @@ def _intact(name: str) -> Topology:
 
 
 def _aggregators(arguments: Iterable[str]) -> list[tuple[Aggregator, str]]:
-    """What `aggregator=` and `aggregator.KEY=` ask for: aggregators and the patterns of their switches' names."""
+    """The aggregators of `aggregator=` and `aggregator.KEY=`, each with the pattern of its switches' names."""
     found: list[tuple[Aggregator, str]] = []
     for argument in arguments:
         key, _, text = argument.partition("=")

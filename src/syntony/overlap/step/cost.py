@@ -40,18 +40,18 @@ class Wire:
 class Cost:
     """The seconds of every Op.
 
-    flops        floating-point operations per second of a device, of speed 1 (Layout.speeds)
+    flops        floating-point operations per second of a device with speed 1 (Layout.speeds)
     wires        by lane
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
-    measured     seconds of computing by key of the recorded Op; parts of it share them by their amounts. Of an Op
-                 that moves: seconds on its link, by its own key
-    amounts      of what is measured, where a policy may change how much it is: seconds grow with it
-    launch       seconds of what is measured that do not depend on amounts: each part has all of them
-    start        seconds that an Op takes beyond what is measured for each further part of a transfer that it starts
+    measured     seconds of computation by key of the recorded Op; its parts share them by their amounts. For a
+                 communication Op: seconds on its link, by its own key
+    amounts      of measured Ops whose amount a policy may change: seconds grow with it
+    launch       seconds of measured Ops that do not depend on amounts: each part takes all of them
+    start        seconds that an Op takes beyond its measurement for each further part of a transfer that it starts
     overhead     seconds between two launches of a lane
-    contention   computing gets slower by this fraction while its device moves something
-    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
-                 groups then); None: all of them are like `dp`
+    contention   computation gets slower by this fraction while its device communicates
+    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are then
+                 other groups); None: all of them are like `dp`
     """
 
     flops: float = 1.0

@@ -45,8 +45,8 @@ def embedding(model: Model) -> Branch:
 
 
 def attention(model: Model, index: int) -> Branch:
-    """Segments: norm | qkv | attend | project | add. Tensors between: (rows, length, width), and what qkv makes: for
-    every head of keys and values, those of the queries that share it, then its key and its value, (rows, length,
+    """Segments: norm | qkv | attend | project | add. Tensors between them: (rows, length, width), and the output of
+    qkv: for every head of keys and values, the queries that share it, then its key and its value, (rows, length,
     sharing + 2, kv, depth) in one."""
     width = model.width
     spread = 0.02

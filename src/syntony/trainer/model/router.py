@@ -50,8 +50,8 @@ def dealt(slots: int, shares: Doubles) -> NDArray[np.int64]:
 
 
 def capped(chosen: Tensor, experts: int, factor: float) -> Tensor:
-    """The choices [tokens, k] of which an expert takes at most `factor` times its even share; the others are nobody's,
-    number `experts`. First choices of all tokens go before second ones, sooner tokens before later ones.
+    """The choices [tokens, k], of which an expert takes at most `factor` times its even share; the others get the
+    number `experts`, for no expert. First choices of all tokens precede second ones, earlier tokens later ones.
 
     Lepikhin et al., GShard (ICLR 2021), algorithm 1; a group is a rank's microbatch, so that all layouts drop alike.
     """

@@ -77,8 +77,8 @@ class Return:
 
 @dataclass(frozen=True)
 class Loan:
-    """One end of a message with activations that one device lends to another (BPipe), or gets back. `after`: compute
-    ops and messages that must have ended before it begins."""
+    """One end of a message with activations that one device lends to another (BPipe), or gets back. `after`: the
+    compute ops and messages that must have ended before it begins."""
 
     op: Op
     after: frozenset[OpKey]

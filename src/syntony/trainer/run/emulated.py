@@ -102,8 +102,8 @@ class Slotted(Protocol):
 
 
 def _share(real: Run, whole: tuple[int, int], top: int, tensors: Sequence[Tensor]) -> float:
-    """What part of a microbatch of so many sequences of a length the tensors are, of which a token goes to `top`
-    experts."""
+    """The part of a microbatch (`whole`: number and length of its sequences) that the tensors are, if each token goes
+    to `top` experts."""
     (rows, length), first = whole, tensors[0]
     if first.dim() == 2 and first.is_floating_point():  # rows that came, and those that stayed
         near = [len(x) for x in tensors if x.shape[1:] == first.shape[1:]]

@@ -115,8 +115,8 @@ class World:
                 communicator_of(group).abort(why)
 
     def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
-        """A group for each of the plan's lanes, and where the backend is not Syntony's one for second halves of sums on
-        it; those of plans before where they have the same ranks and are as urgent. Collective."""
+        """A group for each of the plan's lanes and, if the backend is not Syntony's, one for second halves of sums on
+        it. Reuses those of earlier plans with the same ranks and urgency. Collective."""
         if self.mesh.world == 1:
             return {}
         mesh, words = self.mesh.under(plan.graph.layout), urgency(plan)

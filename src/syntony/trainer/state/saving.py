@@ -118,7 +118,7 @@ class Saving:
         return self.settle() if all(map(any, done)) else None
 
     def settle(self) -> Path | None:
-        """Returns when the checkpoint that is being written is whole: that one. Raises UserError on all ranks where one
+        """Waits for the checkpoint that is being written, and returns it. Raises UserError on all ranks if one of them
         could not write. Collective."""
         if self._writing is None:
             return None

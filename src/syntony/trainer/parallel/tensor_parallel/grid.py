@@ -75,8 +75,8 @@ class Down(Transfer):
 
 @dataclass(frozen=True)
 class _Column:
-    """Stands for a ForwardContext where matrices are multiplied. `blocks`: by name, of all ranks of the column, (ranks,
-    ..) each."""
+    """Replaces a ForwardContext for matrix products. `blocks`: by name, those of all ranks of the column,
+    (ranks, ..) each."""
 
     blocks: Mapping[str, Tensor]
 
