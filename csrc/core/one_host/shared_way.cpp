@@ -5,34 +5,37 @@
 namespace syntony {
 namespace {
 
-/// From these sizes of a block on, ranks read their peers' buffers instead of copies that stay in cache.
+/// Bytes of a block. From the first four on, ranks read their peers' buffers instead of copies that stay in cache.
 struct Limits {
   std::size_t moved;
   std::size_t gathered;       // all_gather: every rank reads the same blocks
   std::size_t added;          // sums of which each rank wants a part
   std::size_t added_for_all;  // all_reduce
+  std::size_t one_shot;       // sums of two ranks: above this, reading only one's share pays off
 };
 
+constexpr std::size_t operator""_KiB(unsigned long long count) { return static_cast<std::size_t>(count) << 10U; }
 constexpr std::size_t operator""_MiB(unsigned long long count) { return static_cast<std::size_t>(count) << 20U; }
 
 // Measured with inputs that are written before each call (`python -m syntony.benchmarks runtime choices`): reading them
 // out of their writer's cache, and writing them again after peers have read them, costs more than copies through the
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off.
-constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB};
+constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. 2 ranks, us from the peers'
 // buffers and through copies: all_gather of 32 MiB 3,537 and 1,750, reduce_scatter of 16 MiB 1,912 and 1,176,
 // all_reduce of 16 MiB 2,899 and 1,895, but all_to_all of 32 MiB 2,888 and 3,376. 4 ranks: all_reduce of 16 MiB 7,834
-// and 6,115, of 32 MiB 13,489 and 19,145.
-constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB};
-// Bytes that all ranks contribute to a sum, or each of two ranks: above this, reading only one's share pays off.
-constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;
-constexpr std::size_t kOneShotOfTwo = std::size_t{1} << 20U;
+// and 6,115, of 32 MiB 13,489 and 19,145. One-shot and two-shot, 2 ranks: 64 KiB 3.9 and 3.5, 256 KiB 13.7 and 11.8.
+constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB, 32_KiB};
+// Bytes that more than two ranks contribute to a sum together: the same for them.
+constexpr std::size_t kOneShotOfMany = 128_KiB;
+
+const Limits& limits() { return copies_by_string() ? kByString : kByRegisters; }
 
 SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t bytes) {
   const bool sums_one_block = collective == Collective::all_reduce || collective == Collective::reduce;
   // With two ranks, two-shot reads as much, in more steps; but it shows half.
-  const bool few = ranks > 2 ? bytes * ranks <= kOneShotBytes : bytes <= kOneShotOfTwo;
+  const bool few = ranks > 2 ? bytes * ranks <= kOneShotOfMany : bytes <= limits().one_shot;
   const bool shares = sums_one_block && !few;
   return shares ? SharedWay::two_shot : SharedWay::exchange;
 }
@@ -41,10 +44,9 @@ SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t byt
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const bool sums = facts_of(collective).reduces;
-  const Limits& limits = copies_by_string() ? kByString : kByRegisters;
-  std::size_t least = sums ? limits.added : limits.moved;
-  if (collective == Collective::all_reduce) least = limits.added_for_all;
-  if (collective == Collective::all_gather) least = limits.gathered;
+  std::size_t least = sums ? limits().added : limits().moved;
+  if (collective == Collective::all_reduce) least = limits().added_for_all;
+  if (collective == Collective::all_gather) least = limits().gathered;
   // With `reduce`, ranks without a result have no buffer for their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);
