@@ -1,17 +1,17 @@
-"""Dispatch by boxes: a token goes once to each box with experts that it asks for, and is passed on inside.
+"""Hierarchical dispatch: a token is sent once to each box that has experts for it, and is passed on inside the box.
 
-    rank of the token ──once a box──▶ rank at its place in the box ──once an expert──▶ ranks of the experts
-                      dispatch_far                                  dispatch
-                      ◀──one sum a box──                            ◀──answers──
-                      combine_far                                   combine
+    rank of the token ──once per box──▶ rank at the same place in the box ──once per expert──▶ ranks of the experts
+                      dispatch_far                                        dispatch
+                      ◀──one sum per box──                                ◀──answers──
+                      combine_far                                         combine
 
-The rank in between does for the rows that it got what the token's rank does without boxes: it sorts them by expert,
-and adds the answers with the router's weights, which travel beside the row. What the token asks for in the box travels
-ahead (`wanted`), as numbers of the box's experts. An expert multiplies the rows of each source apart, in the order of
-their tokens, as without boxes. Of up to two experts a token, sums have the same bits; of more, they are taken box by
-box.
+The relaying rank does for the rows that it receives what the token's rank does without boxes: it sorts them by expert,
+and sums the answers with the router's weights, which travel beside the row. The choices of a token travel ahead
+(`wanted`), as indices of the box's experts. An expert multiplies the rows of each source separately, in the order of
+their tokens, as without boxes. With up to two experts per token, sums have the same bits; with more, they are taken
+box by box.
 
-DeepSeek-AI, DeepSeek-V3 (2024), section 3.2.2, and DeepEP's kernels for training; the paper sends once a node, too.
+Source: DeepSeek-AI, DeepSeek-V3 (2024), section 3.2.2 (which sends once per node, too), and DeepEP's training kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
 
 
 def relayed(branch: Branch, model: Model, ranks: int, place: int, near: int) -> Branch:
-    """A block's experts as rank `place` of `ep` has them, where `near` neighbours are a box."""
+    """The experts of a block on rank `place` of `ep`, with boxes of `near` neighbouring ranks."""
     local = model.experts // ranks
     relay = _Relay(model, ranks // near, near)
     points = (
@@ -50,7 +50,7 @@ def relayed(branch: Branch, model: Model, ranks: int, place: int, near: int) -> 
 
 @dataclass(frozen=True)
 class _Relay:
-    """The segments; there are `far` boxes of `near` ranks."""
+    """The segments, for `far` boxes of `near` ranks."""
 
     model: Model
     far: int
@@ -64,7 +64,7 @@ class _Relay:
     def arrange(
         self, context: ForwardContext, x: Tensor, h: Tensor, weight: Tensor, chosen: Tensor
     ) -> tuple[Tensor, ...]:
-        """Rows by box: a token and its weights; and the choices of each, in numbers of the box's experts."""
+        """Rows by box (a token and its weights), and the choices of each row as indices of the box's experts."""
         boxes, within = torch.arange(self.far), self.within
         asked = (chosen.unsqueeze(1) // within == boxes.view(1, -1, 1)).any(-1)
         to = torch.where(asked, boxes, self.far)
@@ -87,7 +87,7 @@ class _Relay:
     def sort(
         self, context: ForwardContext, came: Tensor, going: Tensor, coming: Tensor, wanted: Tensor, *rest: Tensor
     ) -> tuple[Tensor, ...]:
-        """What has come to this rank, by expert of its box; counts are by expert and box that it came from."""
+        """The received rows by expert of this box; counts are by expert and source box."""
         h, weight = torch.split(came, [self.model.width, self.model.top], 1)
         made, order, inverse, _ = slots(h, wanted, self.within)
         origin = torch.arange(self.far).repeat_interleave(coming).unsqueeze(1)
