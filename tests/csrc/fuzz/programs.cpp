@@ -91,15 +91,20 @@ class Change {
   void row(Rows& rows, const Do& change) {
     if (!rows.empty()) change(any(rows), any(rows));
   }
+  /// Wraps around, where a signed number would overflow.
+  template <typename Number>
+  static std::uint64_t wide(Number number) {
+    return static_cast<std::uint64_t>(number);
+  }
   template <typename Number>
   void number(Number& field, Number other) {
     static constexpr std::uint32_t kEdges[] = {0, 1, 2, 3, 7, 0xff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff};
     switch (below(random_, 4)) {
       case 0:
-        ++field;
+        field = static_cast<Number>(wide(field) + 1);
         return;
       case 1:
-        --field;
+        field = static_cast<Number>(wide(field) - 1);
         return;
       case 2:
         field = static_cast<Number>(kEdges[below(random_, std::size(kEdges))]);
