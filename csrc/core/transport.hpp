@@ -1,4 +1,4 @@
-// How bytes move between two ranks: the contract that shared memory, TCP and UCX implement.
+// How bytes move between two ranks: the contract that shared memory, TCP, UCX and libfabric implement.
 //
 // A *stream* is one direction of one connection: (source, destination, channel, window). It is a FIFO of `depth` slots
 // of `slot_bytes` that live at the destination:

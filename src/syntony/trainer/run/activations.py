@@ -12,7 +12,7 @@ as for even choices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer, Transfer
 from syntony.trainer.parallel.data_parallel.flat import Flat
-from syntony.trainer.run.kept import Kept, Tensors
+from syntony.trainer.run.kept import Kept, Tensors, saving
 from syntony.trainer.run.step import Interpreter
 
 Views = Mapping[str, Tensor]  # weights by name
@@ -76,7 +76,7 @@ class _Trial:
             for number, segment in enumerate(layer.segments):
                 context, saved = _Watched(weights[kind], even=True), list[Tensor]()
                 given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
-                with torch.enable_grad(), _saving(saved.append):
+                with torch.enable_grad(), saving(saved.append):
                     outputs = segment(context, *given)
                 inputs |= self._keys(given)
                 products |= self._keys(context.factors)
@@ -123,18 +123,6 @@ def _moved(transfer: Transfer, x: Tensor, kept: Tensors) -> Tensor:
     return move.finish(move.output)
 
 
-@contextmanager
-def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Reports every tensor that autograd saves."""
-
-    def pack(tensor: Tensor) -> Tensor:
-        note(tensor)
-        return tensor.detach()
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield
-
-
 class Watch:
     """Measures, during steps of an interpreter, its kept activations, temporarily gathered weights, and gradients
     before sharding. `most`: bytes of the last step.
@@ -154,7 +142,7 @@ class Watch:
         """Around one step; existing memory does not belong to a microbatch."""
         self._forget()
         self._lasting, self.most = set(self._known), 0
-        with _saving(lambda tensor: self._note((tensor,))):
+        with saving(lambda tensor: self._note((tensor,))):
             yield
 
     def _ran(self, kept: Kept | None) -> None:

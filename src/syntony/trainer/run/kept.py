@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -31,16 +31,12 @@ class Kept:
 
 
 @contextmanager
-def saving(asked: bool) -> Iterator[list[UntypedStorage]]:
-    """Yields a list that gets what autograd keeps of the computation inside, if requested."""
-    found = list[UntypedStorage]()
+def saving(note: Callable[[Tensor], object]) -> Iterator[None]:
+    """Reports every tensor that autograd saves of the computation inside."""
 
     def pack(tensor: Tensor) -> Tensor:
-        found.append(tensor.untyped_storage())
+        note(tensor)
         return tensor.detach()
 
-    if asked:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            yield found
-    else:
-        yield found
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield

@@ -19,11 +19,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 from syntony.overlap.run.plan_runner import PlanRunner, Record
 from syntony.overlap.step.op import Kind, Op
@@ -220,7 +221,8 @@ class Interpreter:
         if (slices := self.compiled.slices) > 1:
             whole, context.piece = divmod(op.microbatch, slices)
             context.sequences = self.state.sequences.setdefault((op.layer, op.segment, whole), {})
-        with saving(self.compiled.lends) as saved:
+        saved = list[UntypedStorage]()
+        with saving(lambda tensor: saved.append(tensor.untyped_storage())) if self.compiled.lends else nullcontext():
             outputs = self.layers[op.layer].segments[op.segment](context, *inputs)
         context.weights = {}
         kept = Kept(inputs, outputs, context, saved)
