@@ -18,7 +18,7 @@ from syntony.overlap.step.op_key import OpKey
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import loop
-from syntony.trainer.run.profile import plain
+from syntony.trainer.run.measure.profile import plain
 from syntony.trainer.run.rank import Rank, World
 from tests.collectives.running import launch
 from tests.trainer.run import plan_script

@@ -104,8 +104,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from syntony.overlap.commands.compare import split_policies
-    from syntony.trainer.run.choosing import wanted
-    from syntony.trainer.run.contest import Contest
+    from syntony.trainer.run.measure.choosing import wanted
+    from syntony.trainer.run.measure.contest import Contest
 
     policies = tuple(split_policies(arguments.policies))
     for name in policies:

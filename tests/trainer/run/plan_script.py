@@ -17,8 +17,8 @@ from syntony.overlap.policies.table import policy
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.loop import _train
+from syntony.trainer.run.measure.profile import cost_of
 from syntony.trainer.run.process import be_reproducible
-from syntony.trainer.run.profile import cost_of
 from syntony.trainer.run.rank import Rank, World
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("torch.distributed")
 from syntony.overlap.run.plan_runner import Record
 from syntony.overlap.step.op_key import OpKey
 from syntony.trainer.config import Config, Data
-from syntony.trainer.run import dealing
+from syntony.trainer.run.measure import dealing
 
 
 def test_the_slowest_of_a_data_rank_counts_and_meetings_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from syntony.overlap.step.op import Kind  # noqa: E402
 from syntony.trainer.config import Config, Data, Model, Parallel, Run  # noqa: E402
 from syntony.trainer.parallel.mesh import Mesh  # noqa: E402
 from syntony.trainer.run.loop import train  # noqa: E402
-from syntony.trainer.run.profile import cost_of  # noqa: E402
+from syntony.trainer.run.measure.profile import cost_of  # noqa: E402
 from syntony.trainer.run.rank import Rank, World  # noqa: E402
 
 

@@ -14,7 +14,7 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind
-from syntony.trainer.run.profile import cost_of, launches
+from syntony.trainer.run.measure.profile import cost_of, launches
 from tests.overlap.models import experts
 
 

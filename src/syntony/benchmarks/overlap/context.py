@@ -29,7 +29,7 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.loop import train
-from syntony.trainer.run.profile import profiled
+from syntony.trainer.run.measure.profile import profiled
 from syntony.trainer.run.rank import Rank, World
 
 RANKS, TOKENS = 4, 1 << 16

@@ -28,7 +28,7 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.loop import train
-from syntony.trainer.run.profile import cost_of
+from syntony.trainer.run.measure.profile import cost_of
 from syntony.trainer.run.rank import Rank, World
 
 _ALGORITHMS = ";".join(f"{kind}:{name}" for kind, name in CANONICAL.items())

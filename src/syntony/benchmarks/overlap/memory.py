@@ -1,7 +1,7 @@
 """Memory: what a plan says that its microbatches hold at most, and what a real run has held; and what ZeRO shards.
 
 Activations, and weights and gradients that come and go, are counted by storage in every op of a steady step
-(trainer/run/activations.py), but for a gradient of one microbatch while another's is there; weights and what
+(trainer/run/memory/activations.py), but for a gradient of one microbatch while another's is there; weights and what
 the optimizer remembers between two steps, gradients when all are summed and none is used yet. Rajbhandari et al. (ZeRO,
 2020, section 3) count 2 + 2 + 12 bytes of a weight in mixed precision; in fp32 with AdamW these are 4 + 4 + 8. Level 1
 cuts the last in as many parts as there are ranks, 2 the last two, 3 all of them. At level 1 we hold a rank's part of
@@ -28,9 +28,9 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
-from syntony.trainer.run.activations import Watch
 from syntony.trainer.run.loop import train
-from syntony.trainer.run.profile import cost_of
+from syntony.trainer.run.measure.profile import cost_of
+from syntony.trainer.run.memory.activations import Watch
 from syntony.trainer.run.rank import Rank, World
 
 CLOSE = 0.01

@@ -33,15 +33,15 @@ from syntony.trainer.config import Config
 from syntony.trainer.elastic.company import Company
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
-from syntony.trainer.run.choosing import Search, chosen, given, wanted
-from syntony.trainer.run.dealing import by_speed
 from syntony.trainer.run.following import follow, go_home, refuse_hot
+from syntony.trainer.run.measure.choosing import Search, chosen, given, wanted
+from syntony.trainer.run.measure.dealing import by_speed
+from syntony.trainer.run.measure.profile import cost_of, plain, profiled
+from syntony.trainer.run.measure.tuning import Tuning
 from syntony.trainer.run.placement import placed
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
-from syntony.trainer.run.profile import cost_of, plain, profiled
 from syntony.trainer.run.progress import Line, Log, Seen
 from syntony.trainer.run.rank import Rank, World
-from syntony.trainer.run.tuning import Tuning
 from syntony.trainer.state.checkpoint import Progress, digest, load, newest
 from syntony.trainer.state.saving import Saving, forget_unfinished
 

@@ -37,8 +37,8 @@ from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.parallel import boundary, parallelized
-from syntony.trainer.run.activations import held
 from syntony.trainer.run.emulated import emulated
+from syntony.trainer.run.memory.activations import held
 from syntony.trainer.run.step import Interpreter, Redo
 from syntony.trainer.run.text import Microbatches
 

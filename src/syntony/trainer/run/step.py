@@ -38,9 +38,9 @@ from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Loan, Return, Task, compiled
-from syntony.trainer.run.dropped import Dropped
-from syntony.trainer.run.kept import Kept, Tensors, saving
-from syntony.trainer.run.lent import Lent
+from syntony.trainer.run.memory.dropped import Dropped
+from syntony.trainer.run.memory.kept import Kept, Tensors, saving
+from syntony.trainer.run.memory.lent import Lent
 
 _ROWS = Transfer()  # between layers
 

@@ -20,8 +20,8 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
 from syntony.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
-from syntony.trainer.run.choosing import Search, chosen, wanted
-from syntony.trainer.run.profile import profiled
+from syntony.trainer.run.measure.choosing import Search, chosen, wanted
+from syntony.trainer.run.measure.profile import profiled
 from syntony.trainer.run.rank import Rank, World
 
 RATE = 1e-5

@@ -22,7 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer, Transfer
 from syntony.trainer.parallel.data_parallel.flat import Flat
-from syntony.trainer.run.kept import Kept, Tensors, saving
+from syntony.trainer.run.memory.kept import Kept, Tensors, saving
 from syntony.trainer.run.step import Interpreter
 
 Views = Mapping[str, Tensor]  # weights by name

@@ -24,7 +24,7 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
-from syntony.trainer.run.bursts import links
+from syntony.trainer.run.measure.bursts import links
 from syntony.trainer.run.rank import Rank
 from syntony.trainer.run.text import Microbatches
 

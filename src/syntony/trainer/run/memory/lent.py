@@ -17,7 +17,7 @@ from torch import Tensor, UntypedStorage
 
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import LENT, RETURNED, OpKey
-from syntony.trainer.run.kept import Kept
+from syntony.trainer.run.memory.kept import Kept
 
 Keeping = Mapping[tuple[int, int, int], Mapping[int, Kept]]  # by layer, microbatch and segment, and by part
 

@@ -27,8 +27,8 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
-from syntony.trainer.run.choosing import chosen, wanted
-from syntony.trainer.run.profile import profiled
+from syntony.trainer.run.measure.choosing import chosen, wanted
+from syntony.trainer.run.measure.profile import profiled
 from syntony.trainer.run.rank import Rank, World
 
 Spans = dict[str, tuple[float, float]]

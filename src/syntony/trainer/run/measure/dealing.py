@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from syntony.overlap.step.shares import dealt
 from syntony.trainer.config import Config
-from syntony.trainer.run.profile import plain
+from syntony.trainer.run.measure.profile import plain
 from syntony.trainer.run.rank import Rank
 from syntony.trainer.run.text import Microbatches
 
