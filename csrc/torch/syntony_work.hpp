@@ -153,11 +153,16 @@ class SyntonyWork : public c10d::Work {
   c10::intrusive_ptr<SyntonyWork> this_one() {
     return c10::intrusive_ptr<SyntonyWork>::unsafe_reclaim_from_nonowning(this);
   }
+  /// Fills the staged outputs and lets go of the tensors: the runtime may hold `buffers_` for some time after the end.
   void settle() {
+    Buffers used;  // dropped last: that may need the interpreter's lock, for which nobody waits with `settling_`
     const std::scoped_lock lock(settling_);  // not std::call_once, which makes a system call each time
     if (settled_) return;
     ended_ = Clock::now();
-    if (!parts_.error()) buffers_->copy_back();
+    if (!parts_.error()) {
+      buffers_->copy_back();
+      used = std::move(*buffers_);
+    }
     for (const auto& member : members_) member->settle();
     if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     settled_ = true;

@@ -125,9 +125,11 @@ void CommQueues::make_ready(int op, Task task) {
 }
 
 std::pair<bool, std::vector<int>> CommQueues::wait(int op, std::chrono::milliseconds patience) {
+  std::vector<Task> used;
   std::unique_lock lock(mutex_);
   const State& state = states_.at(static_cast<std::size_t>(op));
   at_rest_.wait_for(lock, patience, [&] { return failure_ || state.asked == state.ended || !announced_.empty(); });
+  used.swap(used_);
   rethrow();
   const bool at_rest = state.asked == state.ended;
   if (at_rest) follow(state);
@@ -135,7 +137,9 @@ std::pair<bool, std::vector<int>> CommQueues::wait(int op, std::chrono::millisec
 }
 
 std::vector<int> CommQueues::ended() {
+  std::vector<Task> used;
   const std::scoped_lock lock(mutex_);
+  used.swap(used_);
   rethrow();
   return take_announced();
 }

@@ -9,8 +9,8 @@
 // step; a rank may make ops of the next step ready while those of the previous one are still in flight.
 //
 // Two threads per queue, so that an op whose turn has come is never delayed by waiting for another. Neither ever takes
-// the interpreter's lock: used tensors are dropped by the next caller of ready(). One mutex guards everything here,
-// except an op's tensors, which are touched by the thread whose turn it is.
+// the interpreter's lock: used tensors are dropped by the next caller of ready(), wait() or ended(). One mutex guards
+// everything here, except an op's tensors, which are touched by the thread whose turn it is.
 //
 // On a device, both threads have streams of their own. An op passed to ready() starts after the caller's current stream
 // (an event); whoever waits for an op, or is told of its end, makes its stream wait for it, not the host.
@@ -93,9 +93,9 @@ class CommQueues {
   /// `op` may start when its turn comes; its tensors must not be touched before it has ended. Throws c10::Error if its
   /// previous run has not ended yet.
   void ready(int op, Task task);
-  /// Waits until `op` is idle (every run that was made ready has ended), until ops with `announce` have ended, or until
-  /// `patience` has passed. Returns true if it is idle, and the announced ops in the order in which they ended.
-  /// Rethrows the error that ended a queue.
+  /// Waits until `op` is idle (every run that was made ready has ended, and no tensor of them is held), until ops with
+  /// `announce` have ended, or until `patience` has passed. Returns true if it is idle, and the announced ops in the
+  /// order in which they ended. Rethrows the error that ended a queue.
   std::pair<bool, std::vector<int>> wait(int op, std::chrono::milliseconds patience);
   /// The announced ops that have ended, without waiting. Rethrows the error that ended a queue.
   std::vector<int> ended();

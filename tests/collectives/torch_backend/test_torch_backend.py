@@ -25,6 +25,7 @@ HARMLESS = (
     "groups_come_and_go",
     "sub_groups_and_threads",
     "callbacks_that_wait",
+    "memory_after_a_wait",
     "profiler",
     "schedule_from_a_file",
     "split_of_the_backend",

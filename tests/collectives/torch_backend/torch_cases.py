@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests.collectives.torch_backend.torch_calls import synchronous_calls, timing_and_hooks
 
@@ -157,6 +158,38 @@ def callbacks_that_wait(rank: int, size: int) -> None:
     assert summed(5, 1.0) == size**6
     queued = [dist.all_reduce(torch.ones(10), async_op=True).get_future() for _ in range(8)]
     assert [future.then(lambda done: summed(1, float(done.value()[0][0]))).wait() for future in queued] == [size**3] * 8
+
+
+def memory_after_a_wait(rank: int, size: int) -> None:
+    """Operations that were waited for hold no tensor, whichever thread drove them, however late callbacks run."""
+    enough, caller = threading.Event(), threading.get_ident()
+    futures = []
+    for late in (0, 1):  # whose callback is called at once; the others' fill the thread of callbacks
+        time.sleep(0.05 if rank == late else 0)
+        future = dist.all_reduce(torch.ones(10), async_op=True).get_future()
+        futures.append(future.then(lambda _: threading.get_ident() == caller or enough.wait()))
+    held = []
+
+    def work_on(group: dist.ProcessGroup) -> None:
+        for _ in range(50):
+            tensor = torch.ones(1024)
+            memory = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+            work = dist.all_reduce(tensor, group=group, async_op=True)
+            assert work is not None
+            work.wait()
+            del work, tensor
+            held.append(not memory.expired())  # type: ignore[no-untyped-call]
+
+    groups = [dist.new_group() for _ in range(3)]
+    threads = [threading.Thread(target=work_on, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    enough.set()
+    for future in futures:
+        future.wait()
+    assert not any(held), f"{sum(held)} of {len(held)}"
 
 
 def exit_without_destroy(rank: int, size: int) -> None:
@@ -472,6 +505,7 @@ CASES: dict[str, Case] = {
         absent_at_creation,
         the_state_after_a_failure,
         callbacks_that_wait,
+        memory_after_a_wait,
         exit_without_destroy,
         exit_in_flight,
         data_loader_workers,

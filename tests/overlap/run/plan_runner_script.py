@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from syntony.overlap.run.plan_runner import OverlapError, PlanRunner
 from syntony.overlap.step.graph import Graph
@@ -49,6 +50,13 @@ def a_plan(random_: random.Random, ranks: int) -> tuple[Plan, dict[OpKey, int]]:
 def gradients(layer: int, step: int, rank: int, size: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(layer * 1000 + step * 10 + rank)
     return torch.randn(size, generator=generator)
+
+
+def ready_with_fresh_memory(runner: PlanRunner, op: Op, ranks: int, rank: int) -> StorageWeakRef:
+    """Makes an op ready with tensors that only the runner holds."""
+    tensor = torch.zeros(int(op.amount) // 4)
+    runner.ready(op.key, tensor, tensor.view(ranks, -1)[rank])
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
 
 def main() -> None:
@@ -95,6 +103,12 @@ def main() -> None:
             order = plan.orders[0, "dp"]
             assert sorted(order, key=begins.__getitem__) == list(order), "launched in another order than the plan's"
         assert all(record.ready <= record.begin <= record.end for record in records)
+        if backend == "syntony":
+            runner.begin_step()
+            memory = [ready_with_fresh_memory(runner, op, ranks, rank) for op in plan.graph]
+            for op in plan.graph:
+                runner.wait(op.key)
+            assert all(one.expired() for one in memory), "ops have ended, and their memory is held"
     print("passed", flush=True)
     dist.barrier()
     os._exit(0)
