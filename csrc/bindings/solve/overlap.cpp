@@ -22,7 +22,6 @@ nb::dict simulate_steps(nb::handle columns, std::int32_t steps) {
   of.read(step.window, "window");
   of.read(step.rank, "rank");
   of.read(step.device, "device");
-  of.read(step.overhead, "overhead");
   of.read(step.computes, "computes");
   of.read(step.priority, "priority");
   of.read(step.seconds, "seconds");

@@ -41,8 +41,8 @@ struct Followers {
 
 struct Event {
   double time;
-  enum class Kind : std::uint8_t { poke, arrive, end } kind;
-  std::int64_t what;      // a queue, or a Place
+  enum class Kind : std::uint8_t { arrive, end } kind;
+  Place what;             // arrives or ends
   std::uint32_t version;  // of an end: outdated unless it is the row's latest
   bool operator>(const Event& other) const {
     return std::tie(time, kind, what) > std::tie(other.time, other.kind, other.what);
@@ -54,7 +54,6 @@ struct Queue {
   std::size_t step = 0, launched = 0;  // current position: `launched` rows of this step
   double bytes = 0;                    // in flight
   std::size_t flying = 0;
-  double next_launch = 0;
   bool held_by_window = false;
   Place last_launched = nobody, last_ended = nobody;
   using Key = std::tuple<double, double, std::int32_t>;  // priority, readiness, row
@@ -155,9 +154,6 @@ class Simulation {
   void take(const Event& event) {
     const std::size_t what = at(event.what);
     switch (event.kind) {
-      case Event::Kind::poke:
-        poked_.push_back(what);
-        break;
       case Event::Kind::arrive:
         arrive(what);
         break;
@@ -207,10 +203,6 @@ class Simulation {
         queue.held_by_window = true;
         return;
       }
-      if (queue.next_launch > now_) {
-        events_.push({queue.next_launch, Event::Kind::poke, static_cast<std::int64_t>(q), 0});
-        return;
-      }
       launch(q, place);
     }
   }
@@ -230,7 +222,6 @@ class Simulation {
     }
     queue.held_by_window = false;
     queue.last_launched = static_cast<Place>(place);
-    queue.next_launch = now_ + plan_.overhead[q];
     queue.bytes += plan_.bytes[row];
     ++queue.flying;
     ++queue.launched;
@@ -437,7 +428,6 @@ void check(const SimStep& plan) {
   require(times(plan.window, queues), "window");
   require(plan.rank.size() == queues, "rank");
   require(plan.device.size() == queues && numbers(plan.device, 0, queues), "device");
-  require(times(plan.overhead, queues), "overhead");
   require(plan.priority.size() == rows, "priority");
   require(times(plan.seconds, rows), "seconds");
   require(times(plan.latency, rows), "latency");

@@ -23,7 +23,6 @@ struct SimStep {
   std::span<const double> window;              // per queue: bytes in flight; 0: no limit
   std::span<const std::int32_t> rank;          // per queue: the lower, the earlier it gets a link
   std::span<const std::int32_t> device;        // per queue
-  std::span<const double> overhead;            // per queue: seconds between two launches
   std::span<const std::uint8_t> computes;      // per queue: its rows are slowed by transfers
   std::span<const double> priority;            // per row: the lower, the earlier a free queue takes it
   std::span<const double> seconds;             // per row: on its links

@@ -9,7 +9,7 @@ from dataclasses import replace
 from syntony.base.command import UserError
 from syntony.overlap.policies.table import POLICIES, policy
 from syntony.overlap.predict.simulation import Timeline, simulate
-from syntony.overlap.step.cost import Cost, ring_wire
+from syntony.overlap.step.cost import Cost, Wire, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
@@ -81,8 +81,8 @@ def plans_for(graph: Graph) -> dict[str, tuple[Plan, Timeline]]:
     return found
 
 
-def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0) -> Cost:
-    """All lanes share a link; the busiest device's takes `ratio` times what it computes."""
+def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0, fixed: float = 0.0) -> Cost:
+    """All lanes share a link; the busiest device's takes `ratio` times what it computes. `alpha`, `fixed`: of all."""
     free = {
         lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1.0) for lane in ("dp", "replicas", "edp", "tp", "ep", "pp")
     }
@@ -94,7 +94,13 @@ def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0) -> Cost:
     }
     computed = sum(op.amount for op in graph if op.lane == COMPUTE and op.microbatch >= 0) / len(graph.devices)
     bandwidth = max(moved.values()) / computed / ratio
-    return Cost(1.0, {lane: ring_wire(max(2, graph.groups.get(lane, 2)), bandwidth, alpha) for lane in free})
+    wires = {lane: ring_wire(max(2, graph.groups.get(lane, 2)), bandwidth, alpha) for lane in free}
+    return Cost(1.0, {lane: starting(wire, fixed) for lane, wire in wires.items()})
+
+
+def starting(wire: Wire, fixed: float) -> Wire:
+    """The wire, if each Op occupies it for `fixed` seconds more."""
+    return replace(wire, kinds={kind: line._replace(fixed=fixed) for kind, line in wire.kinds.items()})
 
 
 def seconds(graph: Graph, cost: Cost, name: str, **knobs: object) -> float:

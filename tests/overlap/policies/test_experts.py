@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -112,6 +113,28 @@ def test_fastermoe_has_the_experts_in_demand_as_guests() -> None:
     assert not any(len(one.visits.guests(one.demand.counts)) for one in found if one.visits and one.demand)
     told = policy("fastermoe", hot=4).plan(large, priced(large))
     assert {layer.hot for layer in told.graph.layers if layer.expert} == {4}
+
+
+def test_pipemoe_cuts_by_all_that_a_chunk_takes_whatever_its_size() -> None:
+    graph = generate(experts(), Layout(dp=4, ep=4))
+    plain = priced(graph)
+    taken, _ = plain.seconds(graph)
+    hidden = min(
+        fmean(taken[row] for row, op in enumerate(graph) if op.kind is Kind.ALL_TO_ALL),
+        fmean(taken[row] for row, op in enumerate(graph) if op.kind is Kind.FORWARD and graph.layers[op.layer].expert),
+    )
+    alpha = hidden / 12 / 3  # ring_wire has an alpha for each of three messages
+    for cost, degree in (
+        (plain, 8),
+        (priced(graph, alpha=alpha), 3),  # sqrt 12
+        (replace(plain, launch=hidden / 12), 3),
+        (replace(plain, start=hidden / 12), 3),
+        (replace(priced(graph, alpha=alpha), launch=hidden / 12, start=hidden / 12), 2),  # sqrt 4
+        (priced(graph, fixed=hidden / 4), 2),
+        (priced(graph, fixed=hidden), 1),
+    ):
+        plan = policy("pipemoe").plan(graph, cost)
+        assert max(len(parts) for parts in plan.parts.values()) == degree, cost
 
 
 def test_tutel_switches_between_rows_and_experts() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from syntony.overlap.policies.table import policy
@@ -50,7 +48,7 @@ def test_clipping_takes_half_of_the_gain() -> None:
 def test_named_systems_gain_where_their_papers_do() -> None:
     # Fusion pays for starts, and slices do not.
     graph = generate(dense(24), Layout(dp=4))
-    slow = replace(priced(graph), overhead=0.08)
+    slow = priced(graph, fixed=0.08)
     assert seconds(graph, slow, "pace", slice=1 << 30) < seconds(graph, slow, "p3")
     assert seconds(graph, slow, "ddp", cap=3 * WEIGHTS) < seconds(graph, slow, "fifo")
     # One bucket is no overlap at all.
@@ -74,8 +72,8 @@ def test_named_systems_gain_where_their_papers_do() -> None:
 
 def test_hardware_that_starts_transfers_pays_one_launch() -> None:
     graph = generate(*STEPS["tp"])
-    cost = replace(priced(graph, alpha=1e-2), overhead=1e-3)
+    cost = priced(graph, alpha=1e-2, fixed=1e-3)
     assert gain_of(graph, cost, "t3", "collective_matmul", pieces=8) > 1.01
-    assert gain_of(graph, replace(priced(graph), overhead=0.0), "t3", "collective_matmul", pieces=8) == pytest.approx(1)
+    assert gain_of(graph, priced(graph), "t3", "collective_matmul", pieces=8) == pytest.approx(1)
     plan = policy("t3").plan(graph, cost)
     assert Plan.from_text(plan.text).graph.triggered

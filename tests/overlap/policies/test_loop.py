@@ -26,6 +26,7 @@ from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.overlap.step.shards import is_round, offsets, shifts
+from tests.overlap.policies.steps import starting
 
 SPEC = model_named("gpt:hidden=256,blocks=2,heads=4,ffn=768,seq=128")
 
@@ -103,10 +104,11 @@ def test_one_direction_hides_more_and_two_start_less_often() -> None:
     graph = step()
 
     def seconds(name: str, start: float, **knobs: object) -> float:
-        cost = replace(cost_of(graph), overhead=start)
+        cost = cost_of(graph)
+        cost = replace(cost, wires={lane: starting(wire, start) for lane, wire in cost.wires.items()})
         return simulate(policy(name, **knobs).plan(graph, cost), cost).seconds
 
-    cheap, dear = 0.0, 0.05  # seconds that a queue needs between two starts
+    cheap, dear = 0.0, 0.05  # seconds that an op occupies its link whatever its size
     assert seconds("fifo", cheap) == pytest.approx(2.0, rel=1e-2)
     assert seconds("collective_matmul", cheap, ways=1) < 1.45 < seconds("collective_matmul", cheap, ways=2)
     assert seconds("collective_matmul", dear, ways=2) < seconds("collective_matmul", dear, ways=1)

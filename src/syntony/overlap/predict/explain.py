@@ -221,7 +221,7 @@ def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
         tried.append((f"nothing moved on {lane}", plan, without(cost, keys)))
     for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
         tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, link, 1.0, 0.5))))
-    tried.append(("messages had no latency", *at(replace(_scaled(cost, None, 0.0, 1.0), overhead=0.0))))
+    tried.append(("messages had no latency", *at(_scaled(cost, None, 0.0, 1.0))))
     if plan.windows:
         tried.append(("windows had no limit", replace(plan, windows={}), cost))
     if plan.clip is Clip.EXACT:

@@ -21,7 +21,6 @@ class SimStep(Columns):
     window               per queue: bytes in flight; 0: no limit
     rank                 per queue: priority on a link, lower first
     device               per queue
-    overhead             per queue: seconds between two launches
     computes             per queue: 1 if communication slows down its rows
     priority             per row: a free queue takes lower ones first
     seconds              per row: on its links
@@ -41,7 +40,6 @@ class SimStep(Columns):
     window: Float64
     rank: Int32
     device: Int32
-    overhead: Float64
     computes: UInt8
     priority: Float64
     seconds: Float64

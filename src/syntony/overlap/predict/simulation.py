@@ -145,7 +145,6 @@ def sim_step_of(
         window=np.array([float(windows.get(op.lane, 0)) for op in firsts]),
         rank=np.array([priorities.get(op.lane, 0) for op in firsts], np.int32),
         device=np.array([places[op.device] for op in firsts], np.int32),
-        overhead=np.array([0.0 if op.lane == COMPUTE or graph.triggered else cost.overhead for op in firsts]),
         computes=np.array([op.lane == COMPUTE for op in firsts], np.uint8),
         priority=np.array([urgency.get(op.key, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
         seconds=seconds,

@@ -48,7 +48,6 @@ class Cost:
     amounts      of measured Ops whose amount a policy may change: seconds grow with it
     launch       seconds of measured Ops that do not depend on amounts: each part takes all of them
     start        seconds that an Op takes beyond its measurement for each further part of a transfer that it starts
-    overhead     seconds between two launches of a lane
     contention   computation gets slower by this fraction while its device communicates
     level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are then
                  other groups); None: all of them are like `dp`
@@ -61,7 +60,6 @@ class Cost:
     amounts: Mapping[OpKey, float] = field(default_factory=dict)
     launch: float = 0.0
     start: float = 0.0
-    overhead: float = 0.0
     contention: float = 0.0
     level: Callable[[Layout], Mapping[str, Wire]] | None = None
 

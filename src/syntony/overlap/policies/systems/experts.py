@@ -13,7 +13,7 @@ from syntony.overlap.policies.passes.cut import slice as sliced
 from syntony.overlap.policies.passes.experts import chosen_by_layer, move_experts, pulled, with_guests
 from syntony.overlap.policies.passes.inner import inner_lanes
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
-from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.cost import Cost, line_of
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
 
@@ -51,13 +51,14 @@ def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
 
 @published("Shi et al., PipeMoE, INFOCOM 2023")
 def pipemoe(graph: Graph, cost: Cost) -> Decided:
-    """Computes the degree from linear costs: a transfer takes a + b / k per chunk, so k = sqrt(hidden / start),
-    rounded."""
+    """Computes the degree from linear costs: a chunk takes a + b / k, so k = sqrt(hidden / start), rounded. `start` is
+    what the transfer and the computation of a chunk take whatever its size."""
     lanes = inner_lanes(graph, "ep")
-    seconds, latency = cost.seconds(graph)
+    (seconds, _), wires = cost.seconds(graph), cost.wires_of(graph)
     moved = [row for row, op in enumerate(graph) if op.kind is Kind.ALL_TO_ALL]
     inner = [row for row, op in enumerate(graph) if op.kind is Kind.FORWARD and graph.layers[op.layer].expert]
-    start = sum(latency[row] for row in moved) / len(moved) + cost.overhead
+    lines = [line_of(wires, graph.ops[row].lane, Kind.ALL_TO_ALL) for row in moved]
+    start = sum(line.alpha + line.fixed for line in lines) / len(lines) + cost.launch + cost.start
     hidden = min(sum(seconds[row] for row in rows) / len(rows) for rows in (moved, inner))
     degree = 8 if start <= 0 else max(1, min(8, round((hidden / start) ** 0.5)))
     return Decided(chunk(graph, degree, lanes))
