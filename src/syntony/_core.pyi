@@ -301,6 +301,11 @@ def shared_way(collective: str, ranks: int, bytes: int) -> str:
     from the peers' buffers).
     """
 
+def shared_turn_bytes(ranks: int, bytes: int) -> int:
+    """
+    Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that it shows.
+    """
+
 COLLECTIVES: dict[str, CollectiveFacts]
 
 class CommunicationError(RuntimeError):

@@ -29,6 +29,9 @@ void bind_collectives(nb::module_& m) {
       "through\n"
       "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference` (straight\n"
       "from the peers' buffers).");
+  m.def("shared_turn_bytes", &turn_bytes, "ranks"_a, "bytes"_a,
+        "Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that "
+        "it shows.");
   nb::dict all;
   for (const CollectiveFacts& facts : kCollectives) {
     nb::dict row;

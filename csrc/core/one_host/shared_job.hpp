@@ -40,6 +40,10 @@ struct SharedJob {
   void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements > 0 && to != from) vector_copy(to, from, elements * element_bytes);
   }
+  /// The same into this rank's next buffer.
+  void show(std::byte* to, const std::byte* from, std::size_t elements) const {
+    if (elements > 0 && to != from) rounds.shown_copy()(to, from, elements * element_bytes);
+  }
   /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed.
   template <typename Source>
   void reduce_all(std::byte* to, std::size_t elements, const Source& source) const {

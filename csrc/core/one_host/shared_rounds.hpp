@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/one_host/peer_memory.hpp"
+#include "core/one_host/shown_copy.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
 
@@ -76,6 +77,8 @@ class SharedRounds {
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
+  /// Copies into next().
+  [[nodiscard]] ShownCopy& shown_copy() { return shown_copy_; }
 
   /// Operations run one after another, in the order in which they entered.
   [[nodiscard]] std::uint64_t enter() { return ++entered_; }
@@ -94,6 +97,7 @@ class SharedRounds {
   Stamp stamp_;                      // and the operation it belonged to
   std::vector<std::uint64_t> seen_;  // by rank: the latest published round that was seen
   PeerMemory memory_;
+  ShownCopy shown_copy_;
   std::uint64_t entered_ = 0;
   std::uint64_t left_ = 0;
 };

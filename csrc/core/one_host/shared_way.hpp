@@ -18,6 +18,10 @@ enum class SharedWay : std::uint8_t {
 /// The most that a rank shows in a round.
 inline constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 
+/// Where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
+/// StageBuffer::kStageBytes.
+[[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);
+
 /// `bytes`: of the longest block. `readable`: whether peers' buffers can be read.
 [[nodiscard]] SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable);
 

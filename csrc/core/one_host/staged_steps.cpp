@@ -21,19 +21,18 @@
 namespace syntony {
 namespace {
 
-// Small pieces rotate through this many bytes of a buffer: overwriting, in the nearest cache, lines that a peer has
-// just read costs twice as much as writing lines one level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 ->
-// 3.6).
-constexpr std::size_t kTurnBytes = std::size_t{128} << 10U;
-static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= StageBuffer::kStageBytes);
 // What several peers receive is shown in one round if it fits: fewer turns if ranks share CPUs (4 ranks on 2 CPUs, 256
 // KiB reduce_scatter 64 -> 48 us, 1 MiB all_to_all 640 -> 500).
-constexpr std::size_t kDealtBytes = StageBuffer::kStageBytes - kMostRanksOfHost * kCacheLine;
+constexpr std::size_t kDealtBytes = (std::size_t{384} << 10U) - kMostRanksOfHost * kCacheLine;
+static_assert(kDealtBytes + kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
+static_assert(kPieceBytes + kPieceBytes / 2 + 3 * kCacheLine <= StageBuffer::kStageBytes);
 
-/// Where in a stage `bytes` bytes are placed in a round. Ranks that contribute equally many bytes agree.
-std::size_t turn(std::uint64_t round, std::size_t bytes) {
-  const std::size_t turns = kTurnBytes / std::max(bytes, kCacheLine);
-  return turns > 1 ? round / 2 % turns * bytes : 0;
+constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+/// What a round shows in `bytes` bytes of a stage. Ranks that contribute equally many bytes agree.
+std::byte* turn(const SharedRounds& rounds, StageBuffer& buffer, std::uint64_t round, std::size_t bytes) {
+  const std::size_t turns = turn_bytes(rounds.ranks(), bytes) / std::max(bytes, kCacheLine);
+  return buffer.stage.data() + (turns > 1 ? round / 2 % turns * bytes : 0);
 }
 
 class ExchangeSteps final : public SharedSteps {
@@ -45,7 +44,7 @@ class ExchangeSteps final : public SharedSteps {
         piece_(std::max<std::size_t>(1, (shown_ > 1 ? kDealtBytes / shown_ : kPieceBytes) / job.element_bytes)),
         pitch_(std::min(piece_, longest_) * job.element_bytes),
         inlined_(pitch_ * shown_ <= StageBuffer::kInlineBytes) {
-    if (!inlined_) pitch_ = (pitch_ + kCacheLine - 1) / kCacheLine * kCacheLine;
+    if (!inlined_) pitch_ = whole_lines(pitch_);
   }
 
   [[nodiscard]] bool done() const override { return first_ >= longest_; }
@@ -59,7 +58,7 @@ class ExchangeSteps final : public SharedSteps {
       if (job_.facts.by_destination && to == job_.rank) continue;
       const Block& block = job_.block(job_.rank, to);
       const Stretch part = piece_of(block);
-      job_.copy(memory + place(job_.rank, to), block.input + part.first * job_.element_bytes, part.count);
+      job_.show(memory + place(job_.rank, to), block.input + part.first * job_.element_bytes, part.count);
     }
   }
 
@@ -83,7 +82,7 @@ class ExchangeSteps final : public SharedSteps {
 
  private:
   [[nodiscard]] std::byte* memory_of(StageBuffer& buffer, std::uint64_t round) const {
-    return inlined_ ? buffer.inlined.data() : buffer.stage.data() + turn(round, pitch_ * shown_);
+    return inlined_ ? buffer.inlined.data() : turn(job_.rounds, buffer, round, pitch_ * shown_);
   }
   [[nodiscard]] Stretch piece_of(const Block& block) const {
     if (first_ >= block.elements) return {};
@@ -127,18 +126,22 @@ class ExchangeSteps final : public SharedSteps {
 class TwoShotSteps final : public SharedSteps {
  public:
   explicit TwoShotSteps(const SharedJob& job)
-      : job_(job), block_(job.call.blocks.front()), piece_(kPieceBytes / job.element_bytes) {}
+      : job_(job),
+        block_(job.call.blocks.front()),
+        piece_(kPieceBytes / job.element_bytes),
+        sum_at_(whole_lines(piece(0).count * job.element_bytes)),
+        pitch_(sum_at_ + whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {}
 
   [[nodiscard]] bool done() const override { return finished_; }
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
 
   void show() override {
-    std::byte* stage = job_.rounds.next().stage.data();
+    std::byte* stage = next();
     const Stretch part = piece(first_);
     for (std::uint32_t to = 0; to < job_.ranks; ++to) {
       const Stretch share = job_.share(to, part);
       if (to != job_.rank)
-        job_.copy(stage + (share.first - part.first) * job_.element_bytes, input(share), share.count);
+        job_.show(stage + (share.first - part.first) * job_.element_bytes, input(share), share.count);
     }
   }
 
@@ -147,22 +150,20 @@ class TwoShotSteps final : public SharedSteps {
     const Stretch share = job_.share(job_.rank, part);
     // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
     // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads.
-    std::byte* shown = job_.rounds.next().stage.data() + kPieceBytes;
+    std::byte* shown = next() + sum_at_;
     if (share.count > 0) {
       std::byte* const sum = job_.reads ? output(share) : shown;
       job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
         if (from == job_.rank) return input(share);
-        return static_cast<const std::byte*>(job_.rounds.buffer(from).stage.data()) +
-               (share.first - part.first) * job_.element_bytes;
+        return shown_by(from) + (share.first - part.first) * job_.element_bytes;
       });
-      job_.copy(shown, sum, share.count);
+      job_.show(shown, sum, share.count);
     }
     if (first_ > 0 && job_.reads) {
       const Stretch before = piece(first_ - piece_);
       for (std::uint32_t from = 0; from < job_.ranks; ++from) {
         const Stretch theirs = job_.share(from, before);
-        if (from != job_.rank)
-          job_.copy(output(theirs), job_.rounds.buffer(from).stage.data() + kPieceBytes, theirs.count);
+        if (from != job_.rank) job_.copy(output(theirs), shown_by(from) + sum_at_, theirs.count);
       }
     }
     finished_ = first_ >= block_.elements;
@@ -171,6 +172,12 @@ class TwoShotSteps final : public SharedSteps {
   }
 
  private:
+  [[nodiscard]] std::byte* next() const {
+    return turn(job_.rounds, job_.rounds.next(), job_.rounds.round() + 1, pitch_);
+  }
+  [[nodiscard]] const std::byte* shown_by(std::uint32_t from) const {
+    return turn(job_.rounds, job_.rounds.buffer(from), job_.rounds.round(), pitch_);
+  }
   [[nodiscard]] Stretch piece(std::size_t first) const {
     return {first, first < block_.elements ? std::min(piece_, block_.elements - first) : 0};
   }
@@ -180,6 +187,8 @@ class TwoShotSteps final : public SharedSteps {
   SharedJob job_;
   Block block_;
   std::size_t piece_;      // elements
+  std::size_t sum_at_;     // where in a turn the share of the sum is, after the piece, in bytes
+  std::size_t pitch_;      // of turns, in bytes
   std::size_t first_ = 0;  // first element of this round's piece
   bool finished_ = false;
 };

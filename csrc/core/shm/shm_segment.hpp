@@ -80,7 +80,7 @@ static_assert(Atomic<std::uint64_t>::is_always_lock_free && Atomic<std::uint32_t
 /// published by everybody.
 struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
-  static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
+  static constexpr std::size_t kStageBytes = std::size_t{1} << 20U;
 
   Atomic<std::uint64_t> stamp;
   Published<std::uint64_t> fingerprint;

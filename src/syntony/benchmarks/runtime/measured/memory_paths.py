@@ -1,9 +1,9 @@
 """How fast the ranks of a host move bytes, by the path that the bytes take, measured by all ranks at once.
 
     copy       within a rank's memory                              stream     the same past the caches
-    show       into memory that the peers have read before         take       from what a peer has just shown
+    show       into memory that the peers have read before         past       the same past the caches
+    take       from what a peer has just shown                     add        all ranks' pieces as shown, into one's own
     read       a peer's own buffer, through the system             reread     the same, which the peer has just written
-    add        all ranks' pieces as shown, into one's own memory
 
 Every path is timed at the size of the piece that would take it: a cache serves the small ones.
 """
@@ -25,10 +25,9 @@ from syntony import _core
 from syntony.benchmarks.bench.elements import Array
 from syntony.collectives.bootstrap.launch import Exchange
 
-PATHS = ("copy", "stream", "show", "take", "read", "reread", "add")
+PATHS = ("copy", "stream", "show", "past", "take", "read", "reread", "add")
 
 _LINE = 64
-_TURN = 256 << 10  # bytes over which pieces that are shown take turns, as the runtime's do
 _BATCH = 1 << 20  # bytes of a path that are timed between two clocks, at most
 _TURNS = 15
 
@@ -41,9 +40,14 @@ class _Remote(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
+def _rotation(ranks: int, size: int) -> int:
+    """Bytes over which pieces of `size` bytes that are shown take turns, as the runtime's do."""
+    return 2 * _core.shared_turn_bytes(ranks, size)
+
+
 def shared_stages(ranks: int, size: int) -> list[Array]:
     """Memory for each rank to show pieces of up to `size` bytes in; made before the ranks are forked."""
-    return [np.frombuffer(mmap.mmap(-1, max(size, _TURN) + _LINE), np.uint8) for _ in range(ranks)]
+    return [np.frombuffer(mmap.mmap(-1, max(size, _rotation(ranks, size)) + _LINE), np.uint8) for _ in range(ranks)]
 
 
 class MemoryPaths:
@@ -62,7 +66,7 @@ class MemoryPaths:
         """Of one piece of `size` bytes (whole lines), by path; medians on this rank. A closed path is missing."""
         own, to, written = self._own[:size], self._to[:size], self._written[:size]
         peer = (self._rank + 1) % self._ranks
-        turns = max(1, _TURN // size)
+        turns = max(1, _rotation(self._ranks, size) // size)
 
         def stage(rank: int, turn: int) -> Array:
             begin = turn % turns * size
@@ -82,6 +86,10 @@ class MemoryPaths:
             "copy": (nothing, lambda turn: np.copyto(to, own)),
             "stream": (nothing, lambda turn: _core.stream_copy(to, own)),
             "show": (lambda turn: np.copyto(to, stage(peer, turn)), show),
+            "past": (
+                lambda turn: np.copyto(to, stage(peer, turn)),
+                lambda turn: _core.stream_copy(stage(self._rank, turn), own),
+            ),
             "take": (show, lambda turn: np.copyto(to, stage(peer, turn))),
             "add": (show, add),
         }
@@ -102,7 +110,7 @@ class MemoryPaths:
 
     def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int) -> float:
         """Rounds of: everybody gets ready, everybody steps. Small pieces several times between two clocks."""
-        times = min(16, max(1, _BATCH // size, _TURN // size // 2)) if size < _BATCH else 1
+        times = min(16, max(1, _BATCH // size)) if size < _BATCH else 1
         spent = []
         for turn in range(0, (_TURNS + 2) * times, times):
             for each in range(turn, turn + times):

@@ -1,0 +1,39 @@
+// How a rank writes what its peers will read: through the caches, or past them.
+//
+// An ordinary store to a line that peers have read waits until their caches have given it up. A non-temporal one does
+// not wait, but peers then read it from memory. Which is faster depends on the processor and on where the ranks' cores
+// are, which changes within seconds if a hypervisor moves them. 64 KiB on two cores of an AMD EPYC (Zen 4), us to
+// write, and for the peer to read:
+//
+//                                    through the caches      past them
+//     cores that share a cache           2.3 + 1.5           4.2 + 3.1
+//     cores that do not                 28.1 + 2.8           2.0 + 2.1
+//
+// So every rank times its own copies (faster_way.hpp). What peers read is the same, so ranks need not agree.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "core/one_host/faster_way.hpp"
+
+namespace syntony {
+
+class ShownCopy {
+ public:
+  /// memcpy's contract. A later release store publishes what was written.
+  void operator()(std::byte* to, const std::byte* from, std::size_t bytes);
+
+ private:
+  static constexpr std::size_t kShortest = 2048;  // a store buffer holds less
+  static constexpr std::size_t kSizes = 9;        // powers of two from there, up to a whole stage
+  static constexpr double kReaders = 3;           // what the writer gains, readers lose until it is drastic
+
+  std::array<FasterWay, kSizes> ways_ = [] {
+    std::array<FasterWay, kSizes> ways;
+    ways.fill(FasterWay(kReaders));
+    return ways;
+  }();
+};
+
+}  // namespace syntony
