@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from syntony.base.command import UserError
+from syntony.collectives.bootstrap import launch
 from syntony.collectives.bootstrap.launch import Exchange, RankError, Replacing, run_ranks
 
 
@@ -148,6 +149,11 @@ def test_the_dead_are_replaced_so_often(times: int, code: int, tmp_path: Path) -
 
     assert run_ranks(3, waits, 30.0, Replacing(times, stands_in)) == code
     assert len(list(tmp_path.glob("stands-in-*"))) == min(times, 1)
+
+
+def test_who_comes_too_late_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_LATE", 0.2)
+    assert run_ranks(3, without_2, 30.0, Replacing(1, pause)) == 0
 
 
 def test_when_all_die_the_first_is_named() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch  # before the forks
@@ -14,6 +15,7 @@ import torch  # before the forks
 from syntony.collectives.bootstrap.launch import Exchange, Replacing, run_ranks
 from syntony.overlap.step.op import Op
 from syntony.trainer.config import Config, load
+from syntony.trainer.elastic.company import Company
 from syntony.trainer.elastic.copies import Copies
 from syntony.trainer.elastic.door import own_door
 from syntony.trainer.run.loop import train
@@ -48,11 +50,28 @@ def dying(step: int, ops: int) -> None:
     Copies._between, Copies.begin = counted, started  # type: ignore[method-assign]
 
 
+def patient() -> None:
+    """After a loss, the rank with the door waits for one that joins, however long that one takes to start."""
+    knocked = Company._knocked
+
+    def waited(self: Company) -> bool:
+        end = time.monotonic() + 20
+        while self._door is not None and self._group.size < self.given.world and time.monotonic() < end:
+            if knocked(self):
+                return True
+            time.sleep(0.01)
+        return knocked(self)
+
+    Company._knocked = waited  # type: ignore[method-assign]
+
+
 def case(config: Config, kills: list[list[int]], restarts: int, into: Path) -> None:
     def work(exchange: Exchange | None, door: str = "") -> int:
         for rank, step, ops in kills if exchange is not None else ():
             if rank == exchange.rank:
                 dying(step, ops)
+        if restarts:
+            patient()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             code = train(config, exchange, None, door)

@@ -31,6 +31,7 @@ from syntony.base.stopping import be_a_child
 
 _PR_SET_PDEATHSIG = 1
 _CAUSE_WINDOW = 1.0  # seconds within which a death explains errors reported by other ranks
+_LATE = 10.0  # seconds for which replacements may go on after the ranks that they should have joined
 
 
 class Exchange(Protocol):
@@ -105,7 +106,8 @@ class Replacing:
     """After the ranks have met, the others continue if one dies, as long as one is left; this many dead ranks are
     replaced.
 
-    work    run by a process that replaces a dead rank; its Exchange is not connected: it finds the others by itself
+    work    run by a process that replaces a dead rank; its Exchange is not connected: it finds the others by itself. If
+            it is still running when the others have finished, for instance because it came too late, it is stopped
     """
 
     times: int
@@ -170,6 +172,7 @@ def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoRetu
 def _serve(members: list[_Member], silence: float, replacing: Replacing | None) -> None:
     """Relays gathers until all ranks are done. Raises the error of `_verdict` if they cannot finish."""
     ranks, left = len(members), replacing.times if replacing is not None else 0
+    finished = False
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.connection, selectors.EVENT_READ, member)
@@ -185,7 +188,8 @@ def _serve(members: list[_Member], silence: float, replacing: Replacing | None) 
                 if message is None:
                     selector.unregister(member.connection)
                     _bury(member)
-                    if replacing is not None and left and _go_on(members) and isinstance(member.outcome, Died):
+                    again = isinstance(member.outcome, Died) and _go_on(members) and not _finished(members[:ranks])
+                    if replacing is not None and left and again:
                         left -= 1
                         _start(members, ranks, replacing.work)
                         selector.register(members[-1].connection, selectors.EVENT_READ, members[-1])
@@ -200,11 +204,21 @@ def _serve(members: list[_Member], silence: float, replacing: Replacing | None) 
                 break
             if not failing and any(isinstance(member.outcome, Failed) for member in members):
                 failing, deadline = True, time.monotonic() + _CAUSE_WINDOW
+            if not finished and _finished(members[:ranks]):
+                finished, deadline = True, time.monotonic() + _LATE
+    if finished:
+        return
     fine: type | UnionType = Done if replacing is None else Done | Died
     if not all(isinstance(member.outcome, fine) for member in members) or not any(
         isinstance(member.outcome, Done) for member in members
     ):
         raise _verdict(members, silence, fine)
+
+
+def _finished(members: list[_Member]) -> bool:
+    """Whether the job is done: all have ended, one of them well, and the others are dead."""
+    outcomes = [member.outcome for member in members]
+    return all(isinstance(one, Done | Died) for one in outcomes) and any(isinstance(one, Done) for one in outcomes)
 
 
 def _go_on(members: list[_Member]) -> bool:
