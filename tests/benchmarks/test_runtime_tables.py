@@ -138,7 +138,7 @@ def test_phases_move_all_that_a_collective_moves(ranks: int, size: int) -> None:
         shares = ranks if collective == "all_reduce" and work.way in ("two-shot", "reference") else 1
         assert moved("add", work) == pytest.approx(whole / shares, abs=slack)
     assert anatomy.work_of("all_gather", ranks, 4096).way == "exchange"
-    assert anatomy.work_of("all_to_all", ranks, 64 << 20).way == "reference"
+    assert anatomy.work_of("all_to_all", 3, 64 << 20).way == "reference"
 
 
 def test_the_anatomy_of_a_small_collective_adds_up() -> None:

@@ -11,6 +11,7 @@
 #include "core/kernels/kernels.hpp"
 #include "core/kernels/vector_copy.hpp"
 #include "core/one_host/shared_rounds.hpp"
+#include "core/one_host/shared_way.hpp"
 
 namespace syntony {
 
@@ -31,16 +32,19 @@ struct SharedJob {
   std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // with blocks of their own per source
   bool shows = !facts.root_gives || rank == call.root;
   bool reads = !facts.root_takes || rank == call.root;
+  bool streams = outputs_streamed(ranks, call.longest() * element_bytes);
 
   [[nodiscard]] const Block& block(std::uint32_t from, std::uint32_t to) const {
     return call.blocks[(facts.by_source ? from * destinations : 0) + (facts.by_destination ? to : 0)];
   }
   [[nodiscard]] bool reads_from(std::uint32_t peer) const { return reads && (!facts.root_gives || peer == call.root); }
 
-  void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
-    if (elements > 0 && to != from) vector_copy(to, from, elements * element_bytes);
+  /// Copies to an output, from what a peer shows or from an input.
+  void deliver(std::byte* to, const std::byte* from, std::size_t elements) const {
+    if (elements == 0 || to == from) return;
+    (streams ? streaming_copy : vector_copy)(to, from, elements * element_bytes);
   }
-  /// The same into this rank's next buffer.
+  /// Copies into this rank's next buffer.
   void show(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements > 0 && to != from) rounds.shown_copy()(to, from, elements * element_bytes);
   }

@@ -1,6 +1,7 @@
 #include "core/one_host/shared_way.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/kernels/vector_copy.hpp"
 #include "core/shm/shm_segment.hpp"
@@ -15,39 +16,45 @@ struct Limits {
   std::size_t added;          // sums of which each rank wants a part
   std::size_t added_for_all;  // all_reduce
   std::size_t one_shot;       // sums of two ranks: above this, reading only one's share pays off
-  std::size_t turn_of_two;    // turn_bytes() of pieces of 4 KiB and more between two ranks,
-  std::size_t turn;           // and between more
+  std::size_t streamed;       // from here on, copies to outputs bypass the caches
+  std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
 };
 
 constexpr std::size_t operator""_KiB(unsigned long long count) { return static_cast<std::size_t>(count) << 10U; }
 constexpr std::size_t operator""_MiB(unsigned long long count) { return static_cast<std::size_t>(count) << 20U; }
 
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+
 // Measured with inputs that are written before each call (`python -m syntony.benchmarks runtime choices`): reading them
 // out of their writer's cache, and writing them again after peers have read them, costs more than copies through the
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
-// pays off.
-// Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one level
-// further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, 128_KiB, 128_KiB};
-// Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. 2 ranks, us from the peers'
-// buffers and through copies: all_gather of 32 MiB 3,537 and 1,750, reduce_scatter of 16 MiB 1,912 and 1,176,
-// all_reduce of 16 MiB 2,899 and 1,895, but all_to_all of 32 MiB 2,888 and 3,376. 4 ranks: all_reduce of 16 MiB 7,834
-// and 6,115, of 32 MiB 13,489 and 19,145. One-shot and two-shot, 2 ranks: 64 KiB 3.9 and 3.5, 256 KiB 13.7 and 11.8.
-// Two ranks rotate through twice the size of a core's own cache, so lines that the peer has read have left it: 64 KiB
-// are written in 2.3 instead of 7.1 us, 16 KiB in 0.8 instead of 2.3 (Zen 4, cores that share a cache). 4 ranks on 2
-// cores rotate through as much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
-constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB, 32_KiB, 1_MiB, 256_KiB};
+// pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
+// level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
+constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 128_KiB};
+// Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
+// the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
+// 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot: 64 KiB 3.9 and 3.5 us, 256 KiB 13.7 and 11.8. From the
+// peers' buffers, and through copies to streamed outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and
+// 7,400.
+constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 32_KiB, 4_MiB, 1_MiB};
+// 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
+// all_reduce of 16 MiB 7,834 and 6,115, of 32 MiB 13,489 and 19,145. They rotate through as much together (1 MiB each
+// instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
+constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB, 32_KiB, 4_MiB, 256_KiB};
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
-static_assert(std::max(kByRegisters.turn_of_two, kByString.turn_of_two) <= StageBuffer::kStageBytes);
+static_assert(std::max(kByRegisters.turn, kByStringOfTwo.turn) <= StageBuffer::kStageBytes);
 
-const Limits& limits() { return copies_by_string() ? kByString : kByRegisters; }
+const Limits& limits(std::uint32_t ranks) {
+  if (!copies_by_string()) return kByRegisters;
+  return ranks > 2 ? kByString : kByStringOfTwo;
+}
 
 SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t bytes) {
   const bool sums_one_block = collective == Collective::all_reduce || collective == Collective::reduce;
   // With two ranks, two-shot reads as much, in more steps; but it shows half.
-  const bool few = ranks > 2 ? bytes * ranks <= kOneShotOfMany : bytes <= limits().one_shot;
+  const bool few = ranks > 2 ? bytes * ranks <= kOneShotOfMany : bytes <= limits(ranks).one_shot;
   const bool shares = sums_one_block && !few;
   return shares ? SharedWay::two_shot : SharedWay::exchange;
 }
@@ -56,19 +63,19 @@ SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t byt
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const bool sums = facts_of(collective).reduces;
-  std::size_t least = sums ? limits().added : limits().moved;
-  if (collective == Collective::all_reduce) least = limits().added_for_all;
-  if (collective == Collective::all_gather) least = limits().gathered;
+  const Limits& from = limits(ranks);
+  std::size_t least = sums ? from.added : from.moved;
+  if (collective == Collective::all_reduce) least = from.added_for_all;
+  if (collective == Collective::all_gather) least = from.gathered;
   // With `reduce`, ranks without a result have no buffer for their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);
 }
 
+bool outputs_streamed(std::uint32_t ranks, std::size_t bytes) { return bytes >= limits(ranks).streamed; }
+
 // A store buffer holds shorter pieces, so they need not be far from each other.
-std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) {
-  if (bytes < 4_KiB) return 128_KiB;
-  return ranks > 2 ? limits().turn : limits().turn_of_two;
-}
+std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) { return bytes < 4_KiB ? 128_KiB : limits(ranks).turn; }
 
 std::string_view name_of(SharedWay way) {
   switch (way) {

@@ -18,6 +18,9 @@ enum class SharedWay : std::uint8_t {
 /// The most that a rank shows in a round.
 inline constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
 
+/// Whether copies through the cache reach outputs past it. `bytes`: of the longest block.
+[[nodiscard]] bool outputs_streamed(std::uint32_t ranks, std::size_t bytes);
+
 /// Where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
 /// StageBuffer::kStageBytes.
 [[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);

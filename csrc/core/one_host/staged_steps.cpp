@@ -111,7 +111,7 @@ class ExchangeSteps final : public SharedSteps {
     const Block& block = job_.block(from, job_.rank);
     const Stretch part = piece_of(block);
     if (part.count == 0) return;
-    job_.copy(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
+    job_.deliver(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
   }
 
   SharedJob job_;
@@ -163,7 +163,7 @@ class TwoShotSteps final : public SharedSteps {
       const Stretch before = piece(first_ - piece_);
       for (std::uint32_t from = 0; from < job_.ranks; ++from) {
         const Stretch theirs = job_.share(from, before);
-        if (from != job_.rank) job_.copy(output(theirs), shown_by(from) + sum_at_, theirs.count);
+        if (from != job_.rank) job_.deliver(output(theirs), shown_by(from) + sum_at_, theirs.count);
       }
     }
     finished_ = first_ >= block_.elements;
