@@ -22,6 +22,7 @@
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
 #include "core/sip_hash.hpp"
+#include "core/sizes.hpp"
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 #include "core/tcp/tcp_wire.hpp"
@@ -94,7 +95,7 @@ StreamShape shape_for(std::uint32_t ranks) {
   shape.channels = std::clamp(kStreamBudget / (ranks * ranks), kFewestChannels, kMostChannels);
   shape.slot_bytes =
       static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", ranks <= 16 ? 128 * 1024 : 64 * 1024));
-  constexpr std::uint32_t kSmallest = 4096, kLargest = 16U << 20U, kUnit = 64;
+  constexpr std::uint32_t kSmallest = 4096, kLargest = 16_MiB, kUnit = 64;
   if (shape.slot_bytes < kSmallest || shape.slot_bytes > kLargest || shape.slot_bytes % kUnit != 0) {
     throw Error(Error::Kind::invalid, "SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) +
                                           " must be a multiple of 64 between 4096 and 16777216");

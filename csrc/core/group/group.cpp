@@ -10,12 +10,13 @@
 #include "core/kernels/kernels.hpp"
 #include "core/recorder/recorder_dump.hpp"
 #include "core/selection/selector.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
 using Clock = Work::Clock;
-constexpr std::size_t kFewBytes = std::size_t{64} << 10U;  // that a caller moves even if it does not want to wait
+constexpr std::size_t kFewBytes = 64_KiB;  // that a caller moves even if it does not want to wait
 constexpr std::chrono::milliseconds kLongestDrain{5000};
 constexpr std::chrono::milliseconds kLongestFinish{1000};
 constexpr std::chrono::microseconds kBreathInMemory{200};   // a few rounds

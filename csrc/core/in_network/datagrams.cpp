@@ -8,13 +8,14 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/sizes.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
 namespace {
 
-constexpr int kBufferBytes = 8 << 20;  // each worker's whole window may arrive while this process sleeps
-constexpr int kPatienceMs = 2;         // wait for a full socket before its packets are dropped
+constexpr int kBufferBytes = 8_MiB;  // each worker's whole window may arrive while this process sleeps
+constexpr int kPatienceMs = 2;       // wait for a full socket before its packets are dropped
 
 constexpr int kKnowsMarks = 2;  // ECN bits: supports congestion marks
 constexpr unsigned kMarkedAs = 3;

@@ -18,16 +18,17 @@
 #include "core/one_host/shared_job.hpp"
 #include "core/one_host/shared_steps.hpp"
 #include "core/process/host.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
-constexpr std::size_t kReducedBytes = std::size_t{256} << 10U;  // of all ranks at a time, to stay in cache,
-constexpr std::size_t kReducedOfRank = std::size_t{128} << 10U;
-constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get a turn
+constexpr std::size_t kReducedBytes = 256_KiB;  // of all ranks at a time, to stay in cache,
+constexpr std::size_t kReducedOfRank = 128_KiB;
+constexpr std::size_t kCopiedBytes = 256_KiB;  // before others get a turn
 // Blocks large enough to evict everything else bypass the caches; copies within a rank's memory do so earlier.
-constexpr std::size_t kStreamedBytes = std::size_t{16} << 20U;
-constexpr std::size_t kStreamedOwnBytes = std::size_t{2} << 20U;
+constexpr std::size_t kStreamedBytes = 16_MiB;
+constexpr std::size_t kStreamedOwnBytes = 2_MiB;
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageBytes);
 
 struct Offer {

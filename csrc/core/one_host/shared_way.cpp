@@ -5,6 +5,7 @@
 
 #include "core/kernels/vector_copy.hpp"
 #include "core/shm/shm_segment.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
@@ -19,9 +20,6 @@ struct Limits {
   std::size_t streamed;       // from here on, copies to outputs bypass the caches
   std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
 };
-
-constexpr std::size_t operator""_KiB(unsigned long long count) { return static_cast<std::size_t>(count) << 10U; }
-constexpr std::size_t operator""_MiB(unsigned long long count) { return static_cast<std::size_t>(count) << 20U; }
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 

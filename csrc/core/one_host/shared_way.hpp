@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/program/collective.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 
@@ -16,7 +17,7 @@ enum class SharedWay : std::uint8_t {
 };
 
 /// The most that a rank shows in a round.
-inline constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;
+inline constexpr std::size_t kPieceBytes = 128_KiB;
 
 /// Whether copies through the cache reach outputs past it. `bytes`: of the longest block.
 [[nodiscard]] bool outputs_streamed(std::uint32_t ranks, std::size_t bytes);

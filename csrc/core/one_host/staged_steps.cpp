@@ -17,13 +17,14 @@
 #include "core/one_host/shared_job.hpp"
 #include "core/one_host/shared_steps.hpp"
 #include "core/one_host/shared_way.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
 // What several peers receive is shown in one round if it fits: fewer turns if ranks share CPUs (4 ranks on 2 CPUs, 256
 // KiB reduce_scatter 64 -> 48 us, 1 MiB all_to_all 640 -> 500).
-constexpr std::size_t kDealtBytes = (std::size_t{384} << 10U) - kMostRanksOfHost * kCacheLine;
+constexpr std::size_t kDealtBytes = 384_KiB - kMostRanksOfHost * kCacheLine;
 static_assert(kDealtBytes + kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 static_assert(kPieceBytes + kPieceBytes / 2 + 3 * kCacheLine <= StageBuffer::kStageBytes);
 

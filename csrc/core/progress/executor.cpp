@@ -6,6 +6,7 @@
 
 #include "core/kernels/kernels.hpp"
 #include "core/kernels/vector_copy.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
@@ -13,11 +14,11 @@ namespace {
 constexpr std::size_t kScratchAlignment = 64;
 // Chunks large enough to evict everything else bypass the caches; copies within a rank's memory do so earlier. Between
 // two hosts (40 Gbit/s) all_gather of 8 to 64 MiB takes 12 to 16 % less time.
-constexpr std::size_t kStreamedBytes = std::size_t{8} << 20U;
-constexpr std::size_t kStreamedOwnBytes = std::size_t{2} << 20U;
+constexpr std::size_t kStreamedBytes = 8_MiB;
+constexpr std::size_t kStreamedOwnBytes = 2_MiB;
 // Chunks from this size on are received in place if the transport can, up to the size from which copies bypass the
 // caches, which the kernel does not.
-constexpr std::size_t kExpectedBytes = std::size_t{64} << 10U;
+constexpr std::size_t kExpectedBytes = 64_KiB;
 constexpr std::uint32_t kAhead = 4;  // frames
 
 std::size_t aligned(std::size_t bytes) {

@@ -11,15 +11,16 @@
 #include "core/kernels/dtype.hpp"
 #include "core/process/log.hpp"
 #include "core/program/algorithms/algorithms.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
 // Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
-constexpr std::size_t kOneShotBytes = 64U << 10U;    // what a rank may send extra to save hops
-constexpr std::uint32_t kOneShotRanks = 8;           // with more ranks, a message to each costs more than log2(n) hops
-constexpr std::size_t kRingChunk = 64U << 10U;       // smaller chunks spend their 2 (n-1) hops on latency
-constexpr std::size_t kTwoLevelBytes = 512U << 10U;  // between two hosts; with more hosts, every rank receives more
+constexpr std::size_t kOneShotBytes = 64_KiB;    // what a rank may send extra to save hops
+constexpr std::uint32_t kOneShotRanks = 8;       // with more ranks, a message to each costs more than log2(n) hops
+constexpr std::size_t kRingChunk = 64_KiB;       // smaller chunks spend their 2 (n-1) hops on latency
+constexpr std::size_t kTwoLevelBytes = 512_KiB;  // between two hosts; with more hosts, every rank receives more
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
 

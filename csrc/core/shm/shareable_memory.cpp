@@ -13,11 +13,12 @@
 
 #include "core/error.hpp"
 #include "core/shm/memory_file.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
-constexpr std::size_t kHugePage = 2U << 20U;
+constexpr std::size_t kHugePage = 2_MiB;
 
 [[noreturn]] void refuse(std::size_t bytes) {
   throw Error(Error::Kind::system,

@@ -24,6 +24,7 @@
 #include "core/control.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/shm/doorbell.hpp"
+#include "core/sizes.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {
@@ -80,7 +81,7 @@ static_assert(Atomic<std::uint64_t>::is_always_lock_free && Atomic<std::uint32_t
 /// published by everybody.
 struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
-  static constexpr std::size_t kStageBytes = std::size_t{1} << 20U;
+  static constexpr std::size_t kStageBytes = 1_MiB;
 
   Atomic<std::uint64_t> stamp;
   Published<std::uint64_t> fingerprint;

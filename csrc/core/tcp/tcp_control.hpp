@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "core/control.hpp"
+#include "core/sizes.hpp"
 #include "core/tcp/meeting/tcp_meeting.hpp"
 #include "core/tcp/rank_set.hpp"
 #include "core/tcp/tcp_message.hpp"
@@ -120,7 +121,7 @@ class TcpControl final : public ControlPlane {
   };
   /// A silent neighbour, perhaps a stopped rank, is sent no more than its kernel is sure to accept: a connection whose
   /// window stays shut counts as dead.
-  static constexpr std::size_t kMostUnanswered = 32U << 10U;
+  static constexpr std::size_t kMostUnanswered = 32_KiB;
   using Posts = std::array<Post, kPostSlots>;
 
   [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/sizes.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
@@ -10,7 +11,7 @@ namespace {
 
 /// Payloads from this size on are cheaper to send with their own system call than to copy. (Smaller ones are sent
 /// together.)
-constexpr std::size_t kWorthACall = std::size_t{32} << 10U;
+constexpr std::size_t kWorthACall = 32_KiB;
 
 }  // namespace
 

@@ -5,12 +5,13 @@
 #include <type_traits>
 
 #include "core/legible.hpp"
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
 constexpr std::size_t kMostRanks = 4096;
-constexpr std::size_t kLongestSentence = 16U << 10U;
+constexpr std::size_t kLongestSentence = 16_KiB;
 
 template <typename Value>
 void append(std::vector<std::byte>& bytes, const Value* values, std::size_t count) {

@@ -165,13 +165,13 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
 
 def _shares(options: argparse.Namespace, layout: Layout) -> tuple[tuple[int, ...], int]:
     """Sequences of a microbatch for each data rank, and the slowest rank, whose step is planned."""
-    from syntony.overlap.step.shares import dealt, last
+    from syntony.overlap.step.shares import last, shares_by_speed
 
     speeds = options.speeds
     if len(speeds) != layout.dp or layout.ep > 1 or layout.grid:
         said = ",".join(f"{speed:g}" for speed in speeds)
         raise UserError(f"--speeds {said}: there must be one for each of dp={layout.dp} data ranks, and no ep or grid")
-    shares = dealt(options.batch * layout.dp, speeds)
+    shares = shares_by_speed(options.batch * layout.dp, speeds)
     return shares, last(shares, speeds)
 
 

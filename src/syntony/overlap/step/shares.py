@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from syntony.base.command import UserError
 
 
-def dealt(rows: int, speeds: Sequence[float], least: int = 1) -> tuple[int, ...]:
+def shares_by_speed(rows: int, speeds: Sequence[float], least: int = 1) -> tuple[int, ...]:
     """Assigns rows to ranks of these relative speeds so that the last one finishes first: each row goes to the rank
     that would finish it soonest, which is optimal. Raises UserError for too few rows.
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
-from syntony.overlap.step.shares import dealt
+from syntony.overlap.step.shares import shares_by_speed
 from syntony.trainer.config import Config
 from syntony.trainer.run.measure.profile import plain
 from syntony.trainer.run.rank import Rank
@@ -26,5 +26,5 @@ def by_speed(rank: Rank, batch: Callable[[int], Microbatches]) -> Config:
     for blob in rank.world.gather(json.dumps([rank.mesh.place["dp"], spent]).encode()):
         place, found = json.loads(blob)
         seconds[place] = max(seconds[place], found)
-    shares = dealt(config.data.rows * len(seconds), [1 / seconds[place] for place in sorted(seconds)])
+    shares = shares_by_speed(config.data.rows * len(seconds), [1 / seconds[place] for place in sorted(seconds)])
     return replace(config, data=replace(config.data, shares=shares))
