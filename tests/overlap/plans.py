@@ -10,7 +10,8 @@ from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip, Layout
-from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import layers_of
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 

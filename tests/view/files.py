@@ -15,7 +15,8 @@ from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.engines.registry import engine_named

@@ -19,7 +19,7 @@ from syntony.base.files.text_file import parse_toml, read_text
 from syntony.base.wording import did_you_mean
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.layout import Parallel as Parallel
-from syntony.overlap.step.models import ModelSpec
+from syntony.overlap.step.model_spec import ModelSpec
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 _ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops slices inner prefetch threads every"

@@ -20,10 +20,12 @@ from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.machine import MACHINES, cost_of
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost
-from syntony.overlap.step.generate import generate, split
+from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
+from syntony.overlap.step.pipelines.chunks import split
 
 
 def _step(asked: Question, candidate: Candidate, cost: Cost, policy: str) -> Timeline:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from syntony.base.command import UserError
 from syntony.overlap.layouts.reshard import Piece, held, reshard
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from tests.sampled import examples
 
 MODEL = model_named("gpt:hidden=64,blocks=4,heads=4")

@@ -13,7 +13,8 @@ from syntony.overlap.step.cost import Cost, Wire, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import moving

@@ -16,7 +16,8 @@ from syntony.overlap.policies.table import policy
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import moving
 from tests.overlap.policies.steps import MOVED, demanded, dense, experts, priced, seconds

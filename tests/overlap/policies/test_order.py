@@ -13,7 +13,8 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import layers_of
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.policies.steps import MOVED, STEPS, dense, priced, seconds, tensor
 

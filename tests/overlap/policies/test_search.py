@@ -20,7 +20,8 @@ from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import layers_of
 from tests.overlap.models import dense, experts, sharded
 
 CELLS = {

@@ -23,7 +23,8 @@ from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import Form, layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
 from tests.overlap.policies.steps import WEIGHTS, dense, priced, seconds, two_levels

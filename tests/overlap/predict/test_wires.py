@@ -7,7 +7,8 @@ import pytest
 from syntony.base.command import UserError
 from syntony.overlap.predict.wires import wires_of
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import layers_of
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.ranks import members
 from syntony.topologies.parse import parse

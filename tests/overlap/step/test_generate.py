@@ -13,11 +13,13 @@ from syntony.base.command import UserError
 from syntony.overlap.layouts.memory import needed
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import ring_wire
-from syntony.overlap.step.generate import generate, split
+from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
-from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import layers_of
 from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.pipelines.chunks import split
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
 from tests.overlap.plans import COST, in_order, key

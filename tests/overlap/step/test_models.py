@@ -10,7 +10,8 @@ import pytest
 from syntony.base.command import UserError
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.models import MODELS, Form, layers_of, model_named
+from syntony.overlap.step.model_spec import MODELS, model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import Kind
 
 PUBLISHED = {

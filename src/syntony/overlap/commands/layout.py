@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.overlap.layouts.search import search
     from syntony.overlap.layouts.space import Question
-    from syntony.overlap.step.models import model_named
+    from syntony.overlap.step.model_spec import model_named
     from syntony.topologies.parse import parse
 
     machine = machine_of(options.machine)

@@ -24,7 +24,7 @@ def _lacks(policy: Policy) -> tuple[tuple[str, str], ...]:
 def _run(options: argparse.Namespace) -> int:
     from syntony.overlap.policies.table import LEFT_OUT, POLICIES
     from syntony.overlap.predict.machine import MACHINES
-    from syntony.overlap.step.models import MODELS
+    from syntony.overlap.step.model_spec import MODELS
     from syntony.overlap.step.pipelines.pipelines import PIPELINES
 
     policies = [

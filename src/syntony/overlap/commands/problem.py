@@ -151,7 +151,8 @@ def _planned(path: Path) -> tuple[Plan, Mapping[OpKey, float]]:
 
 def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     from syntony.overlap.step.generate import generate
-    from syntony.overlap.step.models import Form, layers_of, model_named
+    from syntony.overlap.step.model_spec import model_named
+    from syntony.overlap.step.models import Form, layers_of
 
     layout, batch, dealt = layout_of(options.layout), options.batch, ""
     if options.speeds:

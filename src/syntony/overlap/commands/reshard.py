@@ -31,7 +31,8 @@ def run(options: argparse.Namespace) -> int:
     from syntony.base.wording import size_of_file
     from syntony.overlap.layouts.reshard import held, reshard
     from syntony.overlap.step.layout import Layout
-    from syntony.overlap.step.models import Form, layers_of, model_named
+    from syntony.overlap.step.model_spec import model_named
+    from syntony.overlap.step.models import Form, layers_of
 
     model, lost = model_named(options.model), _ranks(options.lost)
     whole = layers_of(model, Layout(), Form(element=1))

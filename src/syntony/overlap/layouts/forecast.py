@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from syntony.overlap.layouts.memory import lasting, shards, updaters
 from syntony.overlap.step.cost import Cost, Linear, Wire
-from syntony.overlap.step.generate import split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.pipelines.chunks import split
 from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import Pipeline, Times, finish
 

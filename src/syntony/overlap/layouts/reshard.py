@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.overlap.step.generate import chunks_of
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.pipelines.chunks import chunks_of
 from syntony.overlap.step.pipelines.pipelines import PIPELINES
 from syntony.overlap.step.pipelines.tasks import places
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 from syntony.base.command import UserError
 from syntony.overlap.step.layout import Clip, Layout
-from syntony.overlap.step.models import ModelSpec, check
+from syntony.overlap.step.model_spec import ModelSpec
+from syntony.overlap.step.models import check
 
 SEARCHED = 8
 """Largest pipeline, in devices, for which orders are searched: the search takes quadratic time."""

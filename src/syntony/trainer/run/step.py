@@ -9,18 +9,17 @@ Every schedule of pipelines, recomputation, delayed weight gradients and any ord
 same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each backward is one call of
 autograd, so an op begins and ends where the plan says.
 
-The Plan is compiled once (compiled_step.py); a run of a step keeps its state in StepState. Policies may cut ops in
-parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py): of its sequences or, beside split gathers and
-scatters, of each sequence (loop.py).
+The Plan is compiled once (compiled_step.py); a run of a step keeps its state in StepState (step_state.py). Policies may
+cut ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py): of its sequences or, beside split
+gathers and scatters, of each sequence (loop.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -31,62 +30,20 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
-from syntony.trainer.model.flash import Pieces
 from syntony.trainer.model.layer import ForwardContext, Layer, Move, Transfer
 from syntony.trainer.parallel.data_parallel.factors import FactorLeaf
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Loan, Return, Task, compiled
-from syntony.trainer.run.memory.dropped import Dropped
 from syntony.trainer.run.memory.kept import Kept, Tensors, saving
-from syntony.trainer.run.memory.lent import Lent
+from syntony.trainer.run.step_state import StepState
 
 _ROWS = Transfer()  # between layers
 
 
 class Redo(Exception):  # noqa: N818
     """Weights of the previous step have been undone; this step must be run again, on the new ones."""
-
-
-@dataclass
-class StepState:
-    """The state of one run of a step.
-
-    batch        its microbatches
-    between      tensors that wait for a segment, by direction, layer, microbatch and segment
-    leaving      those that wait for communication, by recorded op
-    kept         of segments that ran, for their backward, by part
-    leaves       gradients in progress, by layer and microbatch
-    gathered     weights, by gather and layer
-    losses       by microbatch
-    sequences    what pieces of sequences keep for later ones, by layer, segment and microbatch before it was cut
-    arrived      by layer: microbatches whose gradients are summed
-    done         compute ops
-    withheld     layers with all gradients, and what else their sums wait for
-    waiting      of gathers and returns that have not begun, what they wait for
-    dropped      outputs of transfers that will be repeated
-    lent         activations that are away, or those of another device that are here
-    verified     the last step's norm was checked; `void`: it was too large, and this step's gradients are of undone
-                 weights
-    """
-
-    batch: Sequence[tuple[Tensor, Tensor]]
-    waiting: dict[OpKey, set[OpKey]]
-    between: dict[tuple[str, int, int, int], Crossing] = field(default_factory=dict)
-    leaving: dict[OpKey, Crossing] = field(default_factory=dict)
-    kept: dict[tuple[int, int, int], dict[int, Kept]] = field(default_factory=dict)
-    leaves: dict[tuple[int, int], Leaf] = field(default_factory=dict)
-    gathered: dict[OpKey, dict[int, Tensor]] = field(default_factory=dict)
-    losses: dict[int, list[Tensor]] = field(default_factory=dict)
-    sequences: dict[tuple[int, int, int], dict[str, Pieces]] = field(default_factory=dict)
-    arrived: Counter[int] = field(default_factory=Counter)
-    done: set[OpKey] = field(default_factory=set)
-    withheld: dict[int, set[OpKey]] = field(default_factory=dict)
-    dropped: Dropped = field(default_factory=Dropped)
-    lent: Lent = field(default_factory=Lent)
-    verified: bool = False
-    void: bool = False
 
 
 class Interpreter:

@@ -27,10 +27,11 @@ from syntony.base.command import UserError
 from syntony.overlap.policies.policy import Decided, best_of
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost
-from syntony.overlap.step.generate import chunks_of, generate
+from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
+from syntony.overlap.step.pipelines.chunks import chunks_of
 
 Segment = tuple[int, int]  # layer, and which of its segments
 _SECONDS = 5.0  # for a program

@@ -9,11 +9,12 @@ from itertools import pairwise
 from syntony.base.command import UserError
 from syntony.overlap.policies import orders
 from syntony.overlap.step.cost import Cost
-from syntony.overlap.step.generate import chunks_of, generate, times_of
+from syntony.overlap.step.generate import generate, times_of
 from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import FORWARD
+from syntony.overlap.step.pipelines.chunks import chunks_of
 from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import Pipeline, Task, Times
 
