@@ -159,7 +159,8 @@ void replayed(std::uint64_t) {
       replay();
       over.count_down();
     }
-    TcpMeeting meeting(std::move(listener), {}, rank.identity(), rank.gathering.published, rank.others(), kPatience);
+    TcpMeeting meeting(std::move(listener), kTwoFlows, rank.identity(), rank.gathering.published, rank.others(),
+                       kPatience);
     const std::vector<TcpPeer> peers = meeting.connect_control(rank.others());
     require(peers.size() == 2 && peers[0].control && peers[1].control, "connected");
     rank.meet();

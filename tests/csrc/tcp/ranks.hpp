@@ -26,6 +26,7 @@ using std::chrono::seconds;
 
 /// For events that must happen: on a busy machine, a second of this can become a minute.
 inline constexpr seconds kPatience{60};
+inline const syntony::TcpOptions kTwoFlows{.flows = 2};  // so that flows can get in each other's way
 
 /// Throws with file, line and `what` unless `condition` holds.
 void require(bool condition, std::string_view what, std::source_location where = std::source_location::current());
@@ -64,11 +65,13 @@ class Rank {
   /// Publishes its endpoints, waits for all, and returns the listener.
   syntony::TcpListener publish(const syntony::TcpOptions& options = {});
   /// The control sockets, then all data sockets, which the higher rank of each pair requests.
-  std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
-  std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
+  std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = kTwoFlows,
+                                        milliseconds timeout = kPatience);
+  std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = kTwoFlows,
                                         milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, std::span<const std::uint32_t> with,
-                                        const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
+                                        const syntony::TcpOptions& options = kTwoFlows,
+                                        milliseconds timeout = kPatience);
   /// Connects the control sockets; data sockets are made when first needed.
   std::unique_ptr<syntony::TcpMeeting> meet_for_control(const syntony::TcpOptions& options,
                                                         std::vector<syntony::TcpPeer>& peers);

@@ -76,11 +76,11 @@ std::vector<TcpAddress> TcpEndpoints::reachable_from(const TcpEndpoints& from, s
   return result;
 }
 
+// One thread writes and reads all flows, so a second one only doubles what the kernel holds, beyond its caches: 64 MiB
+// all_gather between two hosts with a wire of 40 Gbit/s 39 ms, and 33 with one flow.
 std::uint32_t TcpEndpoints::flows_with(const TcpEndpoints& other) const {
-  constexpr std::size_t kUsual = 2;
-  if (together_with(other)) return kUsual;
-  return static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(std::max(rails, other.rails), kUsual, TcpOptions::kMostFlows));
+  if (together_with(other)) return 1;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(std::max(rails, other.rails), 1, TcpOptions::kMostFlows));
 }
 
 TcpListener::TcpListener(const TcpOptions& options) {

@@ -26,7 +26,7 @@ struct TcpEndpoints {
   /// The addresses at which `this` can be reached from `from`: loopback first if they are on one machine, otherwise
   /// never. Rails are rotated: each `flow` begins with the next one.
   [[nodiscard]] std::vector<TcpAddress> reachable_from(const TcpEndpoints& from, std::size_t flow = 0) const;
-  /// Data sockets per pair by default: two, or one per rail if a rank has more.
+  /// Data sockets per pair by default: one, or one per rail.
   [[nodiscard]] std::uint32_t flows_with(const TcpEndpoints& other) const;
 };
 

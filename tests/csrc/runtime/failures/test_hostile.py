@@ -27,7 +27,7 @@ PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
 CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, rank
 STATUS, ABORT = 2, 3
-CONTROL_FLOW, FLOWS = 0xFFFF, 2
+CONTROL_FLOW, FLOWS = 0xFFFF, 1
 FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent nor bulk, and of point-to-point
 
 
@@ -145,7 +145,7 @@ def receive(group: Group) -> Any:
 
 
 def garbage(impostor: Impostor) -> None:
-    impostor.data[1].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)))
+    impostor.data[-1].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)))
 
 
 def oversized(impostor: Impostor) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.csrc.runtime.harness import Rank, run_as_processes
 
-FLOWS = 2  # data sockets per pair
+FLOWS = 1  # data sockets per pair
 
 
 def sockets(rank: Rank, moment: str) -> int:
