@@ -1,5 +1,8 @@
 #include "core/one_host/shared_rounds.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "core/kernels/fetch_to_write.hpp"
@@ -46,6 +49,19 @@ bool SharedRounds::all_arrived() {
 }
 
 void SharedRounds::fetch_next() const { fetch_to_write(&buffer(rank_, round_ + 1).stamp); }
+
+void SharedRounds::provide(std::size_t bytes) {
+  if (bytes <= provided_) return;
+  provided_ = bytes;
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (StageBuffer* const buffer : buffers_[rank_]) {
+    std::byte* const begin = buffer->stage.data();
+    const std::uintptr_t into = reinterpret_cast<std::uintptr_t>(begin) % page;
+    ::madvise(begin - into, into + bytes, MADV_POPULATE_WRITE);  // older systems refuse, and provide pages later
+  }
+#endif
+}
 
 void SharedRounds::publish(const Stamp& operation) {
   StageBuffer& own = next();
