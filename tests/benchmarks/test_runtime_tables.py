@@ -64,7 +64,7 @@ class _Slow(StandIn):
 
     def all_reduce(self, input: Any, output: Any = None, op: str = "sum", *, algorithm: str = "auto") -> None:
         super().all_reduce(input, output, op)
-        time.sleep(0.01)
+        time.sleep(0.002)
 
 
 CHOICE = Choice(("all_reduce",), (2,), (8, 1000), 2)

@@ -494,7 +494,8 @@ def trained_alike(rank: int, size: int) -> None:
 
     def run(place: int, device: str, **parallel: Any) -> tuple[str, list[float]] | None:
         with torch.device(device):
-            return trained(config_of({"parallel": parallel, "model": {"blocks": 2}}, "syntony"), place)
+            changes = {"parallel": parallel, "model": {"blocks": 2}, "data": {"microbatches": 2}}
+            return trained(config_of(changes, "syntony"), place)
 
     alone, on_cpu = run(0, NAME), run(0, "cpu")
     assert alone is not None
