@@ -14,6 +14,10 @@ namespace syntony {
   throw std::invalid_argument(column + "[" + std::to_string(row) + "] " + what);
 }
 
+inline void check_that(bool holds, const char* otherwise) {
+  if (!holds) throw std::invalid_argument(otherwise);
+}
+
 template <class Column>
 void check_size(const char* name, const Column& column, std::size_t size) {
   if (column.size() == size) return;

@@ -190,7 +190,7 @@ Words field(nb::handle self, std::string_view name) {
 }
 
 /// ProgramError is the user's mistake: raises the exception type that the command line knows.
-void translate(const std::exception_ptr& thrown, void* /*unused*/) {
+void translate_program_error(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const ProgramError& error) {
@@ -200,7 +200,7 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
 }
 
 void bind_value(nb::module_& m) {
-  nb::register_exception_translator(translate);
+  nb::register_exception_translator(translate_program_error);
   m.attr("INSTRUCTION_FIELDS") = nb::tuple(nb::cast(kInstructionFields));
   nb::dict opcodes;
   for (const OpcodeFacts& facts : kOpcodes) {

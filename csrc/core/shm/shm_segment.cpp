@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kPage = 4096;
-constexpr milliseconds kLookInterval{200};  // between checks of processes that have not arrived yet
+constexpr milliseconds kArrivalInterval{200};  // between checks of processes that have not arrived yet
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -123,7 +123,7 @@ class Handout {
 
   void run(const UniqueFd& entrance, Clock::time_point deadline) {
     while (!missing_.empty()) {
-      if (readable_before(entrance.get(), std::min(deadline, Clock::now() + kLookInterval))) {
+      if (readable_before(entrance.get(), std::min(deadline, Clock::now() + kArrivalInterval))) {
         receive(entrance);
       } else if (Clock::now() >= deadline) {
         throw Error(Error::Kind::timeout, "rank(s) " + names() + " did not come to share this host's memory in time",

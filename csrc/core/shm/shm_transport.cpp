@@ -3,10 +3,8 @@
 #include "core/atomic.hpp"
 
 namespace syntony {
-namespace {
-
 /// A view of one stream's memory, shared by both ends.
-struct StreamMemory {
+struct ShmStreamMemory {
   std::byte* base;
   std::uint32_t depth;
   std::uint32_t slot_bytes;
@@ -21,7 +19,9 @@ struct StreamMemory {
   }
 };
 
-StreamMemory memory_of(const ShmSegment& segment, std::byte* base) {
+namespace {
+
+ShmStreamMemory memory_of(const ShmSegment& segment, std::byte* base) {
   return {base, segment.shape().depth, segment.shape().slot_bytes};
 }
 
@@ -29,7 +29,7 @@ StreamMemory memory_of(const ShmSegment& segment, std::byte* base) {
 
 class ShmTransport::Outgoing final : public Sender {
  public:
-  Outgoing(ShmTransport& transport, std::uint32_t peer, StreamMemory memory)
+  Outgoing(ShmTransport& transport, std::uint32_t peer, ShmStreamMemory memory)
       : transport_(transport), local_peer_(transport.segment_.local(peer)), peer_(peer), memory_(memory) {}
 
   std::byte* reserve(std::size_t bytes) override {
@@ -58,14 +58,14 @@ class ShmTransport::Outgoing final : public Sender {
   ShmTransport& transport_;
   std::uint32_t local_peer_;
   std::uint32_t peer_;
-  StreamMemory memory_;
+  ShmStreamMemory memory_;
   std::uint64_t sent_ = 0;
   std::uint64_t credit_ = 0;
 };
 
 class ShmTransport::Incoming final : public Receiver {
  public:
-  Incoming(ShmTransport& transport, std::uint32_t peer, StreamMemory memory)
+  Incoming(ShmTransport& transport, std::uint32_t peer, ShmStreamMemory memory)
       : transport_(transport), local_peer_(transport.segment_.local(peer)), memory_(memory) {}
 
   const FrameHeader* front() override {
@@ -82,7 +82,7 @@ class ShmTransport::Incoming final : public Receiver {
  private:
   ShmTransport& transport_;
   std::uint32_t local_peer_;
-  StreamMemory memory_;
+  ShmStreamMemory memory_;
   std::uint64_t received_ = 0;
 };
 

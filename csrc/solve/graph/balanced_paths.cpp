@@ -24,9 +24,9 @@ constexpr double kGain = 1e-3;     ///< a round that reduces the time by less ha
 constexpr int kVainRounds = 8;     ///< rounds with little gain at full steepness after which the search ends
 constexpr double kCheaper = 1e-9;  ///< a path that is cheaper by less counts as equal
 
-class Search {
+class PathSearch {
  public:
-  explicit Search(const PathRequest& request)
+  explicit PathSearch(const PathRequest& request)
       : request_(request),
         leaving_(group_by_tail(request.nodes, request.tails, request.heads)),
         load_(request.tails.size()),
@@ -218,7 +218,7 @@ BalancedPaths balanced_paths(const PathRequest& request) {
       }
     }
   }
-  return Search(request).run();
+  return PathSearch(request).run();
 }
 
 }  // namespace syntony

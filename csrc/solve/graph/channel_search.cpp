@@ -12,9 +12,9 @@ constexpr double kRounding = 1e-9;
 /// Each attempt may use one part of the steps that are left to a channel; the rest is for other starting points.
 constexpr std::uint64_t kParts = 4;
 
-class Search {
+class ChannelSearch {
  public:
-  Search(const ChannelProblem& problem, std::uint32_t most, std::uint64_t steps, std::uint32_t turn)
+  ChannelSearch(const ChannelProblem& problem, std::uint32_t most, std::uint64_t steps, std::uint32_t turn)
       : problem_(problem),
         nodes_(problem.gpus + problem.nets),
         most_(most),
@@ -201,7 +201,7 @@ std::vector<std::int32_t> find_channels(const ChannelProblem& problem, std::uint
     if (link < 0 || static_cast<std::size_t>(link) >= problem.room.size() || !(problem.cost[i] > 0))
       throw std::invalid_argument("a hop of the channels names no link, or costs nothing");
   }
-  return Search(problem, most, steps, turn).run();
+  return ChannelSearch(problem, most, steps, turn).run();
 }
 
 }  // namespace syntony

@@ -36,9 +36,9 @@ class Waiting {
 };
 
 /// One simulation.
-class Run {
+class FlowRun {
  public:
-  Run(const Flows& flows, bool timeline)
+  FlowRun(const Flows& flows, bool timeline)
       : flows_(flows),
         wires_({flows.capacity.begin(), flows.capacity.end()}, timeline),
         chooser_(
@@ -148,7 +148,7 @@ void Flows::validate() const {
 
 FlowTimes simulate(const Flows& flows, bool timeline) {
   flows.validate();
-  return Run(flows, timeline).run();
+  return FlowRun(flows, timeline).run();
 }
 
 }  // namespace syntony

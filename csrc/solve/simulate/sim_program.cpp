@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "solve/column_checks.hpp"
 #include "solve/simulate/links/path_chooser.hpp"
 #include "solve/simulate/steady_state.hpp"
 
@@ -32,9 +33,9 @@ std::vector<std::int64_t> boundaries_of(const SimProgram& program) {
 }
 
 /// One simulation: the state between two events.
-class Run {
+class ProgramRun {
  public:
-  Run(const SimProgram& program, bool every_slice)
+  ProgramRun(const SimProgram& program, bool every_slice)
       : program_(program),
         wires_({program.capacity.begin(), program.capacity.end()}, every_slice),
         chooser_(program.paths, program.capacity, program.policy == PathPolicy::least_loaded),
@@ -376,10 +377,6 @@ class Run {
   std::vector<std::int64_t> state_;
 };
 
-void require(bool fine, const char* what) {
-  if (!fine) throw std::invalid_argument(what);
-}
-
 template <class Item>
 bool all_in(std::span<const Item> column, std::int64_t least, std::size_t limit) {
   return std::ranges::all_of(column,
@@ -398,45 +395,46 @@ bool positive(std::span<const double> column) {
 }  // namespace
 
 void SimProgram::validate() const {
-  require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
-  require(begin.size() == lanes() && std::ranges::all_of(begin, [](double at) { return std::isfinite(at) && at >= 0; }),
-          "begin must have a moment per lane, 0 or later");
-  require(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
-          "skew, into and signals must have an entry per row");
+  check_that(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
+  check_that(
+      begin.size() == lanes() && std::ranges::all_of(begin, [](double at) { return std::isfinite(at) && at >= 0; }),
+      "begin must have a moment per lane, 0 or later");
+  check_that(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
+             "skew, into and signals must have an entry per row");
   for (std::size_t lane = 0; lane < lanes(); ++lane) {
     const auto skews = skew.subspan(index(lane_offset[lane]), index(lane_offset[lane + 1] - lane_offset[lane]));
-    require(std::ranges::is_sorted(skews) && (skews.empty() || skews.front() >= 0), "skews decrease along a lane");
+    check_that(std::ranges::is_sorted(skews) && (skews.empty() || skews.front() >= 0), "skews decrease along a lane");
   }
-  require(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
-  require(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
-  require(feeder.size() == connections() && drainer.size() == connections(),
-          "feeder and drainer must have an entry per connection");
-  require(cuts(flow_offset, connections(), flow.size()), "flow_offset does not cut `flow` into connections");
-  require(all_in(flow, 0, route.size()), "a connection names no flow");
-  require(positive(capacity), "capacities must be finite and positive");
+  check_that(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
+  check_that(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
+  check_that(feeder.size() == connections() && drainer.size() == connections(),
+             "feeder and drainer must have an entry per connection");
+  check_that(cuts(flow_offset, connections(), flow.size()), "flow_offset does not cut `flow` into connections");
+  check_that(all_in(flow, 0, route.size()), "a connection names no flow");
+  check_that(positive(capacity), "capacities must be finite and positive");
   paths.validate(capacity.size());
-  require(latency.size() == paths.paths(), "latency must have an entry per path");
-  require(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
-  require(all_in(need, 0, rows()), "a row needs a row that does not exist");
-  require(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
-  require(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
-  require(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
-  require(all_in(route, 0, paths.sets()), "a flow names no set of paths");
-  require(slice_bytes.size() == chunk_bytes.size(), "slice_bytes must have an entry per chunk");
-  require(positive(slice_bytes), "slice_bytes must be finite and positive");
+  check_that(latency.size() == paths.paths(), "latency must have an entry per path");
+  check_that(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
+  check_that(all_in(need, 0, rows()), "a row needs a row that does not exist");
+  check_that(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
+  check_that(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
+  check_that(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
+  check_that(all_in(route, 0, paths.sets()), "a flow names no set of paths");
+  check_that(slice_bytes.size() == chunk_bytes.size(), "slice_bytes must have an entry per chunk");
+  check_that(positive(slice_bytes), "slice_bytes must be finite and positive");
   for (std::size_t row = 0; row < rows(); ++row) {
-    require(into[row] < 0 || (drainer[index(into[row])] >= 0 && kind[index(into[row])] == 0),
-            "a row takes a message from a connection that is no FIFO");
+    check_that(into[row] < 0 || (drainer[index(into[row])] >= 0 && kind[index(into[row])] == 0),
+               "a row takes a message from a connection that is no FIFO");
   }
   for (std::size_t connection = 0; connection < connections(); ++connection) {
-    require(kind[connection] != 0 || drainer[connection] >= 0, "a FIFO has no drainer");
-    require(flow_offset[connection] < flow_offset[connection + 1], "a connection has no flow");
+    check_that(kind[connection] != 0 || drainer[connection] >= 0, "a FIFO has no drainer");
+    check_that(flow_offset[connection] < flow_offset[connection + 1], "a connection has no flow");
   }
 }
 
 SimTimes simulate(const SimProgram& program, bool every_slice) {
   program.validate();
-  return Run(program, every_slice).run();
+  return ProgramRun(program, every_slice).run();
 }
 
 }  // namespace syntony

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "solve/column_checks.hpp"
+
 namespace syntony {
 namespace {
 
@@ -183,31 +185,27 @@ class Negotiation {
   std::mt19937 random_{0};  // NOLINT(bugprone-random-generator-seed): the same question has the same answer
 };
 
-void require(bool good, const char* sentence) {
-  if (!good) throw std::invalid_argument(sentence);
-}
-
 }  // namespace
 
 NegotiatedTrees negotiated_trees(const NegotiationRequest& request) {
   const std::size_t hops = request.src.size(), trees = request.root.size();
-  require(request.dst.size() == hops && request.delay.size() == hops && request.offset.size() == hops + 1,
-          "the hops' columns are of unequal length");
-  require(request.weight.size() == trees && request.backwards.size() == trees,
-          "the trees' columns are of unequal length");
-  require(request.time > 0 && !request.seconds.empty(), "trees need links, and time");
+  check_that(request.dst.size() == hops && request.delay.size() == hops && request.offset.size() == hops + 1,
+             "the hops' columns are of unequal length");
+  check_that(request.weight.size() == trees && request.backwards.size() == trees,
+             "the trees' columns are of unequal length");
+  check_that(request.time > 0 && !request.seconds.empty(), "trees need links, and time");
   const auto below = [](auto number, std::size_t end) { return number >= 0 && static_cast<std::size_t>(number) < end; };
   for (const std::span<const std::int32_t> ends : {request.src, request.dst}) {
-    require(std::ranges::all_of(ends, [&](auto end) { return below(end, request.receivers); }),
-            "a hop ends at no receiver");
+    check_that(std::ranges::all_of(ends, [&](auto end) { return below(end, request.receivers); }),
+               "a hop ends at no receiver");
   }
-  require(std::ranges::all_of(request.root, [&](auto root) { return below(root, request.receivers); }),
-          "a tree's root is no receiver");
-  require(std::ranges::all_of(request.link, [&](auto link) { return below(link, request.seconds.size()); }),
-          "a hop takes a link that does not exist");
-  require(request.offset.front() == 0 && request.offset.back() == static_cast<std::int64_t>(request.link.size()) &&
-              std::ranges::is_sorted(request.offset),
-          "the hops' offsets do not fit their links");
+  check_that(std::ranges::all_of(request.root, [&](auto root) { return below(root, request.receivers); }),
+             "a tree's root is no receiver");
+  check_that(std::ranges::all_of(request.link, [&](auto link) { return below(link, request.seconds.size()); }),
+             "a hop takes a link that does not exist");
+  check_that(request.offset.front() == 0 && request.offset.back() == static_cast<std::int64_t>(request.link.size()) &&
+                 std::ranges::is_sorted(request.offset),
+             "the hops' offsets do not fit their links");
   return Negotiation(request).run();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "solve/column_checks.hpp"
 #include "solve/graph/adjacency.hpp"
 
 namespace syntony {
@@ -448,33 +449,29 @@ class Mending {
   std::vector<Number> level_, next_, stack_;
 };
 
-void require(bool good, const char* sentence) {
-  if (!good) throw std::invalid_argument(sentence);
-}
-
 }  // namespace
 
 Forest regraft(const RegraftRequest& request) {
   const std::size_t links = request.tails.size(), trees = request.root.size();
-  require(request.receivers >= 1 && request.receivers <= request.nodes, "there are more receivers than nodes");
+  check_that(request.receivers >= 1 && request.receivers <= request.nodes, "there are more receivers than nodes");
   const std::size_t edges = trees * (request.receivers - 1);
-  require(request.heads.size() == links && request.room.size() == links && request.most.size() == links,
-          "the links' columns are of unequal length");
+  check_that(request.heads.size() == links && request.room.size() == links && request.most.size() == links,
+             "the links' columns are of unequal length");
   const bool grown = request.tail.empty() && request.head.empty() && request.route_link.empty();
-  require(
+  check_that(
       request.weight.size() == trees && request.backwards.size() == trees &&
           ((request.tail.size() == edges && request.head.size() == edges && request.route_offset.size() == edges + 1) ||
            (grown && request.route_offset.size() == 1)),
       "the trees' columns do not fit together");
   for (const std::int64_t link : request.route_link) {
-    require(link < static_cast<std::int64_t>(links), "a route takes a link that does not exist");
+    check_that(link < static_cast<std::int64_t>(links), "a route takes a link that does not exist");
   }
-  require(!request.route_offset.empty() && request.route_offset.front() == 0 &&
-              request.route_offset.back() == static_cast<std::int64_t>(request.route_link.size()) &&
-              std::ranges::is_sorted(request.route_offset),
-          "the routes' offsets do not fit their links");
+  check_that(!request.route_offset.empty() && request.route_offset.front() == 0 &&
+                 request.route_offset.back() == static_cast<std::int64_t>(request.route_link.size()) &&
+                 std::ranges::is_sorted(request.route_offset),
+             "the routes' offsets do not fit their links");
   for (const std::int64_t root : request.root) {
-    require(root >= 0 && root < static_cast<std::int64_t>(request.receivers), "a tree's root is no receiver");
+    check_that(root >= 0 && root < static_cast<std::int64_t>(request.receivers), "a tree's root is no receiver");
   }
   return Mending(request).run();
 }

@@ -9,13 +9,7 @@
 namespace syntony {
 namespace {
 
-void copy_own(ProgramBuilder& builder) {
-  for (std::uint32_t rank = 0; rank < builder.ranks(); ++rank) {
-    builder.copy(rank, builder.output(rank, rank), builder.input(rank, rank));
-  }
-}
-
-void gather(ProgramBuilder& builder) {
+void bruck_gather(ProgramBuilder& builder) {
   const std::uint32_t ranks = builder.ranks();
   for (std::uint32_t distance = 1; distance < ranks; distance *= 2) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -77,7 +71,7 @@ void exchange(ProgramBuilder& builder) {
 Program bruck(Collective collective, std::uint32_t ranks) {
   ProgramBuilder builder("bruck", collective, ranks, 0, equal_chunks(collective, ranks, 1));
   if (collective == Collective::all_gather) {
-    gather(builder);
+    bruck_gather(builder);
   } else {
     exchange(builder);
   }

@@ -46,7 +46,7 @@ std::vector<std::vector<Slot>> scratch_of_all(ProgramBuilder& builder, const std
   return slots;
 }
 
-void gather(ProgramBuilder& builder) {
+void pat_gather(ProgramBuilder& builder) {
   const std::uint32_t ranks = builder.ranks();
   const auto order = steps(ranks);
   const auto slots = scratch_of_all(builder, order);
@@ -95,7 +95,7 @@ void sum_up(ProgramBuilder& builder) {
 Program pat(Collective collective, std::uint32_t ranks) {
   ProgramBuilder builder("pat", collective, ranks, 0, equal_chunks(collective, ranks, 1));
   if (collective == Collective::all_gather) {
-    gather(builder);
+    pat_gather(builder);
   } else {
     sum_up(builder);
   }

@@ -33,12 +33,6 @@ void gather_around(ProgramBuilder& builder, Space from, std::uint16_t channel) {
   }
 }
 
-void copy_own(ProgramBuilder& builder) {
-  for (std::uint32_t rank = 0; rank < builder.ranks(); ++rank) {
-    builder.copy(rank, builder.output(rank, rank), builder.input(rank, rank));
-  }
-}
-
 void broadcast_along(ProgramBuilder& builder, std::uint32_t root) {
   const std::uint32_t ranks = builder.ranks();
   for (std::uint32_t hop = 0; hop + 1 < ranks; ++hop) {

@@ -12,6 +12,12 @@ std::vector<Chunk> equal_chunks(Collective collective, std::uint32_t ranks, std:
   return chunks;
 }
 
+void copy_own(ProgramBuilder& builder) {
+  for (std::uint32_t rank = 0; rank < builder.ranks(); ++rank) {
+    builder.copy(rank, builder.output(rank, rank), builder.input(rank, rank));
+  }
+}
+
 void move_all(ProgramBuilder& builder, std::vector<Move> moves, std::uint16_t channel) {
   const std::uint32_t ranks = builder.ranks();
   // Copies (shift 0) go last: nobody waits for them.

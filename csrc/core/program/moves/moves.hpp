@@ -31,6 +31,9 @@ struct Move {
 };
 void move_all(ProgramBuilder& builder, std::vector<Move> moves, std::uint16_t channel = 0);
 
+/// Every rank copies its own block from its input to its output.
+void copy_own(ProgramBuilder& builder);
+
 /// How many values are summed: in order and rounded once, or neighbours first, then neighbouring sums, and so on.
 enum class Association : std::uint8_t { at_once, pairwise };
 
