@@ -31,10 +31,10 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 128_KiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
-// 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot: 64 KiB 3.9 and 3.5 us, 256 KiB 13.7 and 11.8. From the
-// peers' buffers, and through copies to streamed outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and
-// 7,400.
-constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 32_KiB, 4_MiB, 1_MiB};
+// 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
+// 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
+// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400.
+constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 16 MiB 7,834 and 6,115, of 32 MiB 13,489 and 19,145. They rotate through as much together (1 MiB each
 // instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).

@@ -26,7 +26,7 @@ namespace {
 // KiB reduce_scatter 64 -> 48 us, 1 MiB all_to_all 640 -> 500).
 constexpr std::size_t kDealtBytes = 384_KiB - kMostRanksOfHost * kCacheLine;
 static_assert(kDealtBytes + kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
-static_assert(kPieceBytes + kPieceBytes / 2 + 3 * kCacheLine <= StageBuffer::kStageBytes);
+static_assert(kPieceBytes + 2 * kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
@@ -130,33 +130,29 @@ class TwoShotSteps final : public SharedSteps {
       : job_(job),
         block_(job.call.blocks.front()),
         piece_(kPieceBytes / job.element_bytes),
-        sum_at_(whole_lines(piece(0).count * job.element_bytes)),
-        pitch_(sum_at_ + whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {}
+        share_(whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {}
 
   [[nodiscard]] bool done() const override { return finished_; }
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
 
   void show() override {
-    std::byte* stage = next();
-    const Stretch part = piece(first_);
+    std::byte* const stage = next();
     for (std::uint32_t to = 0; to < job_.ranks; ++to) {
-      const Stretch share = job_.share(to, part);
-      if (to != job_.rank)
-        job_.show(stage + (share.first - part.first) * job_.element_bytes, input(share), share.count);
+      const Stretch share = job_.share(to, piece(first_));
+      if (to != job_.rank) job_.show(stage + place(job_.rank, to), input(share), share.count);
     }
   }
 
   bool read() override {
-    const Stretch part = piece(first_);
-    const Stretch share = job_.share(job_.rank, part);
+    const Stretch share = job_.share(job_.rank, piece(first_));
     // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
     // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads.
-    std::byte* shown = next() + sum_at_;
+    std::byte* shown = next() + behind();
     if (share.count > 0) {
       std::byte* const sum = job_.reads ? output(share) : shown;
       job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
         if (from == job_.rank) return input(share);
-        return shown_by(from) + (share.first - part.first) * job_.element_bytes;
+        return shown_by(from) + place(from, job_.rank);
       });
       job_.show(shown, sum, share.count);
     }
@@ -164,7 +160,7 @@ class TwoShotSteps final : public SharedSteps {
       const Stretch before = piece(first_ - piece_);
       for (std::uint32_t from = 0; from < job_.ranks; ++from) {
         const Stretch theirs = job_.share(from, before);
-        if (from != job_.rank) job_.deliver(output(theirs), shown_by(from) + sum_at_, theirs.count);
+        if (from != job_.rank) job_.deliver(output(theirs), shown_by(from) + behind(), theirs.count);
       }
     }
     finished_ = first_ >= block_.elements;
@@ -173,11 +169,17 @@ class TwoShotSteps final : public SharedSteps {
   }
 
  private:
+  /// Where in a turn what `from` contributes to the share of `to` is: a rank shows nothing to itself.
+  [[nodiscard]] std::size_t place(std::uint32_t from, std::uint32_t to) const {
+    return (to < from ? to : to - 1) * share_;
+  }
+  /// Where the rank's share of a sum is: behind that.
+  [[nodiscard]] std::size_t behind() const { return (job_.ranks - 1) * share_; }
   [[nodiscard]] std::byte* next() const {
-    return turn(job_.rounds, job_.rounds.next(), job_.rounds.round() + 1, pitch_);
+    return turn(job_.rounds, job_.rounds.next(), job_.rounds.round() + 1, job_.ranks * share_);
   }
   [[nodiscard]] const std::byte* shown_by(std::uint32_t from) const {
-    return turn(job_.rounds, job_.rounds.buffer(from), job_.rounds.round(), pitch_);
+    return turn(job_.rounds, job_.rounds.buffer(from), job_.rounds.round(), job_.ranks * share_);
   }
   [[nodiscard]] Stretch piece(std::size_t first) const {
     return {first, first < block_.elements ? std::min(piece_, block_.elements - first) : 0};
@@ -188,8 +190,7 @@ class TwoShotSteps final : public SharedSteps {
   SharedJob job_;
   Block block_;
   std::size_t piece_;      // elements
-  std::size_t sum_at_;     // where in a turn the share of the sum is, after the piece, in bytes
-  std::size_t pitch_;      // of turns, in bytes
+  std::size_t share_;      // of a whole piece, in bytes
   std::size_t first_ = 0;  // first element of this round's piece
   bool finished_ = false;
 };
