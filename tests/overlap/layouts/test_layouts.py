@@ -3,6 +3,7 @@ the builders of large models published."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -70,7 +71,7 @@ def test_nothing_that_fits_is_faster(model: str, ranks: int, sequences: int, mem
 
 def test_memory_is_known_before_it_is_simulated() -> None:
     asked = Question(model_named("gpt:hidden=1024,blocks=8,heads=2,seq=512"), 8, 16)
-    found = search(asked, _cost, seconds=4, among=lambda one: one.layout.pp > 1 and one.layout.zero < 2)
+    found = search(asked, _cost, seconds=math.inf, most=4, among=lambda one: one.layout.pp > 1 and one.layout.zero < 2)
     for choice in found.choices:
         plain = _step(asked, Candidate(choice.layout, choice.batch), _cost(choice.layout), "fifo")
         assert choice.forecast.memory == pytest.approx(max(needed(plain, asked.element).values()), rel=0.03)
@@ -104,9 +105,9 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_recomputing_only_where_memory_asks_for_it() -> None:
     model = model_named("gpt:hidden=1024,blocks=4,heads=2,seq=2048")
-    roomy = search(Question(model, 4, 4, 1e12), _cost, seconds=3)
+    roomy = search(Question(model, 4, 4, 1e12), _cost, seconds=math.inf, most=4)
     assert not roomy.choices[0].layout.recompute
-    tight = search(Question(model, 4, 4, 0.8 * roomy.choices[-1].memory), _cost, seconds=3)
+    tight = search(Question(model, 4, 4, 0.8 * roomy.choices[-1].memory), _cost, seconds=math.inf, most=4)
     assert tight.choices[0].memory <= 0.8 * roomy.choices[-1].memory
 
 
