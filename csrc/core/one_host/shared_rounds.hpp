@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "core/one_host/peer_memory.hpp"
-#include "core/one_host/shown_copy.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
+#include "core/shm/shown_copy.hpp"
 
 namespace syntony {
 

@@ -49,6 +49,13 @@ class ShmTransport::Outgoing final : public Sender {
     transport_.touched_[local_peer_] = 1;
     transport_.any_touched_ = true;
   }
+  bool send(const FrameHeader& header, const std::byte* payload) override {
+    std::byte* const room = reserve(header.length);
+    if (room == nullptr) return false;
+    if (header.length > 0) transport_.shown_copy_(room, payload, header.length);
+    commit(header);
+    return true;
+  }
   std::uint64_t on_their_way() override {
     credit_ = memory_.released().load(std::memory_order_acquire);
     return sent_ - credit_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/shm/shm_segment.hpp"
+#include "core/shm/shown_copy.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {
@@ -42,6 +43,7 @@ class ShmTransport final : public Transport {
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::vector<std::uint8_t> touched_;  // by local position: has something new from this rank
   bool any_touched_ = false;
+  ShownCopy shown_copy_;  // into slots
 };
 
 }  // namespace syntony

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/kernels/vector_copy.hpp"
-#include "core/one_host/faster_way.hpp"
-#include "core/one_host/shown_copy.hpp"
+#include "core/shm/faster_way.hpp"
+#include "core/shm/shown_copy.hpp"
 #include "require.hpp"
 
 namespace {
@@ -32,7 +32,7 @@ class Job {
       ++used[way];
       if (!turn.timed) continue;
       const bool interrupted = hiccup != 0 && ++timed_ % hiccup == 0;
-      ways_.took(interrupted ? 1000 * costs[way] : costs[way]);
+      ways_.took(turn, interrupted ? 1000 * costs[way] : costs[way]);
     }
     return used;
   }
@@ -65,7 +65,7 @@ void needs_an_advantage() {
 void follows_changes() {
   Job job(3);
   job.run(10'000, {1.0, 2.0});
-  job.run(3000, {20.0, 2.0});
+  job.run(100, {20.0, 2.0});
   require(job.run(1000, {20.0, 2.0})[0] < 100, "the first way has become slow, and is still used");
   job.run(3000, {1.0, 2.0});
   require(job.run(1000, {1.0, 2.0})[1] < 100, "the first way is fast again, and the second is still used");

@@ -78,7 +78,7 @@ class Costs:
     def of(self, phase: Phase) -> float:
         paths = self.paths[phase.size]
         seconds = paths.get(phase.path, math.nan)
-        if phase.path == "show":  # the runtime finds out which is faster (csrc/core/one_host/shown_copy.hpp)
+        if phase.path == "show":  # the runtime finds out which is faster (csrc/core/shm/shown_copy.hpp)
             seconds = min(seconds, paths.get("past", math.inf))
         seconds *= phase.pieces
         return max(seconds, self.paths[phase.span]["copy"]) if phase.span else seconds

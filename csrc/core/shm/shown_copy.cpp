@@ -1,4 +1,4 @@
-#include "core/one_host/shown_copy.hpp"
+#include "core/shm/shown_copy.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@ void ShownCopy::operator()(std::byte* to, const std::byte* from, std::size_t byt
   const Clock::time_point begin = Clock::now();
   copy(to, from, bytes);
   const std::chrono::duration<double> spent = Clock::now() - begin;
-  ways.took(spent.count() / static_cast<double>(bytes));
+  ways.took(turn, spent.count() / static_cast<double>(bytes));
 }
 
 }  // namespace syntony

@@ -15,7 +15,7 @@
 #include <array>
 #include <cstddef>
 
-#include "core/one_host/faster_way.hpp"
+#include "core/shm/faster_way.hpp"
 
 namespace syntony {
 
