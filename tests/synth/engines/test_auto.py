@@ -13,13 +13,15 @@ from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.base.files.fields import FileError
 from syntony.synth.checker import check_schedule
-from syntony.synth.engines.auto import candidates, run, seconds_at
+from syntony.synth.engines.auto import CANDIDATES, candidates, run, seconds_at
 from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
 from tests.sampled import examples
 
@@ -48,6 +50,16 @@ def test_it_stops_at_the_bound() -> None:
 def test_time_that_is_up_leaves_the_first_answer() -> None:
     topology, collective = parse("dgx1"), Collective.make("all_gather", 8)
     assert [one.engine for one in candidates(topology, collective, 1 << 10, Budget(1e-9))] == ["forest"]
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_large_networks_do_not_depend_on_one_engine(kind: str) -> None:
+    """One that needs all of the time would leave no answer; exact trees of one root are packed without a search."""
+    many = parse("rail:boxes=128,gpus=8,rails=8")
+    able = {one.engine for one in CANDIDATES if one.worth(many, Collective.make(kind, many.ranks))}
+    assert {"forest", "hierarchy"} <= able
+    some = parse("rail:boxes=32,gpus=8,rails=8,bandwidth=200GB/s")
+    assert gap_of(forest.run(some, Collective.make(kind, some.ranks), 1 << 30, Budget())) == 0
 
 
 def test_steps_ask_the_exact_engine() -> None:

@@ -59,7 +59,8 @@ from syntony.topologies.topology import Topology
 FOLDED = 512
 """From this many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 GROWN = 192
-"""From this many ranks on, a local search grows trees first; they are packed exactly only if that leaves a gap."""
+"""From this many ranks on, a local search grows the trees of all ranks first; they are packed exactly only if that
+leaves a gap. The trees of a single root are few enough to be packed."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
@@ -89,7 +90,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         if folded is not None:
             return _proven(folded)
     easy: Schedule | None = None
-    if collective.ranks >= GROWN and fixed is None and _alone(topology, collective):
+    if collective.ranks >= GROWN and not collective.rooted and fixed is None and _alone(topology, collective):
         easy = _grown(topology, collective, budget)
         if collective.ranks >= FOLDED or (gap_of(easy) or 0) <= _GOOD:
             return _proven(easy)
