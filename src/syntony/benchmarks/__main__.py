@@ -47,8 +47,8 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale repair broken hierarchy irregular contest placement fast "
-        "stragglers bounds simulator topologies",
+        "sccl forest allreduce alltoall teccl bfb blink scale syccl flexlink repair broken hierarchy irregular contest "
+        "placement fast stragglers bounds simulator topologies",
     ),
     "runtime": _room(
         "what the runtime reaches",
