@@ -108,6 +108,11 @@ void rails(std::uint64_t) {
   require(here.flows_with(there) == 64, "within bounds");
   here.rails = there.rails = 1;
   require(here.flows_with(there) == 1, "one usually");
+  there.streams = 8;
+  require(here.flows_with(there) == 8 && there.flows_with(here) == 8, "as many as the card needs, alike on both sides");
+  require(TcpEndpoints::parse(there.text()).streams == 8, "streams are published");
+  require(streams_of({.name = "ens5", .address = {}, .kind = "ena 25000"}) == 8, "a cloud's card needs several");
+  require(streams_of({.name = "eth0", .address = {}, .kind = "mlx5_core 100000"}) == 1, "a usual card needs one");
   there.rails = 1000;
   there.machine = "a";
   require(here.flows_with(there) == 1 && here.reachable_from(there, 1).front().loopback(), "loopback has no rails");

@@ -48,6 +48,9 @@ struct InterfaceChoice {
 /// Applies the grammar above. Throws Error(invalid) for an empty item, or if nothing remains.
 [[nodiscard]] InterfaceChoice choose_interfaces(const std::vector<NetworkInterface>& interfaces,
                                                 std::string_view filter);
+/// How many connections the interface needs to reach its rate. Clouds limit each connection: Amazon to 5 or 10 Gbit/s
+/// (EC2 user guide, "network bandwidth"), Google to less than the card's rate as well; NCCL opens 16 and 4 there.
+[[nodiscard]] std::size_t streams_of(const NetworkInterface& interface);
 /// Equal on two ranks if and only if they can meet on the loopback interface: a hash of boot id and network namespace.
 [[nodiscard]] std::string machine_identity();
 

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kMachine = "machine=";
 constexpr std::string_view kRails = "rails=";
+constexpr std::string_view kStreams = "streams=";
 
 /// An empty descriptor, with errno set, if the address cannot be used (such as an IPv6 address still being checked).
 UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
@@ -28,10 +29,21 @@ UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
   return socket;
 }
 
+std::size_t number_in(std::string_view word, std::string_view key) {
+  const std::string_view digits = word.substr(key.size());
+  std::size_t number = 0;
+  const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (failure != std::errc{} || end != digits.data() + digits.size()) {
+    throw Error(Error::Kind::invalid, "'" + std::string(word) + "' is not a number like " + std::string(key) + "2");
+  }
+  return number;
+}
+
 }  // namespace
 
 std::string TcpEndpoints::text() const {
-  std::string result = std::string(kMachine) + machine + " " + std::string(kRails) + std::to_string(rails);
+  std::string result = std::string(kMachine) + machine + " " + std::string(kRails) + std::to_string(rails) + " " +
+                       std::string(kStreams) + std::to_string(streams);
   for (const TcpAddress& address : addresses) result += " " + address.text();
   return result;
 }
@@ -45,11 +57,9 @@ TcpEndpoints TcpEndpoints::parse(std::string_view text) {
     if (word.starts_with(kMachine)) {
       result.machine = word.substr(kMachine.size());
     } else if (word.starts_with(kRails)) {
-      const std::string_view digits = word.substr(kRails.size());
-      const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), result.rails);
-      if (failure != std::errc{} || end != digits.data() + digits.size()) {
-        throw Error(Error::Kind::invalid, "'" + std::string(word) + "' is not a number of rails like rails=2");
-      }
+      result.rails = number_in(word, kRails);
+    } else if (word.starts_with(kStreams)) {
+      result.streams = number_in(word, kStreams);
     } else if (const std::optional<TcpAddress> address = TcpAddress::parse(word)) {
       result.addresses.push_back(*address);
     } else {
@@ -76,11 +86,12 @@ std::vector<TcpAddress> TcpEndpoints::reachable_from(const TcpEndpoints& from, s
   return result;
 }
 
-// One thread writes and reads all flows, so a second one only doubles what the kernel holds, beyond its caches: 64 MiB
-// all_gather between two hosts with a wire of 40 Gbit/s 39 ms, and 33 with one flow.
+// One thread writes and reads all flows, so one that the card does not need only doubles what the kernel holds, beyond
+// its caches: 64 MiB all_gather between two hosts with a wire of 40 Gbit/s 39 ms, and 33 with one flow.
 std::uint32_t TcpEndpoints::flows_with(const TcpEndpoints& other) const {
   if (together_with(other)) return 1;
-  return static_cast<std::uint32_t>(std::clamp<std::size_t>(std::max(rails, other.rails), 1, TcpOptions::kMostFlows));
+  const std::size_t wanted = std::max(rails, other.rails) * std::max(streams, other.streams);
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(wanted, 1, TcpOptions::kMostFlows));
 }
 
 TcpListener::TcpListener(const TcpOptions& options) {
@@ -102,6 +113,7 @@ TcpListener::TcpListener(const TcpOptions& options) {
     if (place < choice.rails) ++endpoints_.rails;
     sockets_.push_back(std::move(socket));
   }
+  if (!choice.network.empty()) endpoints_.streams = streams_of(choice.network.front());
   std::string omitted;
   for (const std::string& reason : choice.left_out) omitted += (omitted.empty() ? "" : "; ") + reason;
   if (sockets_.empty()) throw Error(Error::Kind::system, "cannot listen on any interface: " + omitted);

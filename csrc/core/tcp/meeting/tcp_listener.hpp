@@ -12,10 +12,11 @@
 namespace syntony {
 
 /// What a rank tells the others about itself. As text, separated by spaces:
-/// `machine=ID rails=2 10.0.0.4:4242 10.1.0.4:4243 [fd00::2]:4244 127.0.0.1:4245`.
+/// `machine=ID rails=2 streams=1 10.0.0.4:4242 10.1.0.4:4243 [fd00::2]:4244 127.0.0.1:4245`.
 struct TcpEndpoints {
   std::string machine;                // machine_identity(); "unknown" never equals another
   std::size_t rails = 0;              // number of addresses, from the first, that belong to equal network cards
+  std::size_t streams = 1;            // connections that a network card needs to reach its rate
   std::vector<TcpAddress> addresses;  // best first, loopback last
 
   [[nodiscard]] std::string text() const;
@@ -26,7 +27,7 @@ struct TcpEndpoints {
   /// The addresses at which `this` can be reached from `from`: loopback first if they are on one machine, otherwise
   /// never. Rails are rotated: each `flow` begins with the next one.
   [[nodiscard]] std::vector<TcpAddress> reachable_from(const TcpEndpoints& from, std::size_t flow = 0) const;
-  /// Data sockets per pair by default: one, or one per rail.
+  /// Data sockets per pair by default: one per rail, times the streams that a rail needs.
   [[nodiscard]] std::uint32_t flows_with(const TcpEndpoints& other) const;
 };
 

@@ -1,7 +1,8 @@
 // User settings for TCP, read from the environment once per group.
 //
 //   SYNTONY_SOCKET_IFNAME  interfaces to use, see tcp_interfaces.hpp for the grammar (default: all that are up)
-//   SYNTONY_TCP_FLOWS      data sockets per pair of ranks, 1..64 (default: 1, or one for each rail); equal on all ranks
+//   SYNTONY_TCP_FLOWS      data sockets per pair of ranks, 1..64 (default: one for each rail; in clouds that
+//                          limit a connection, 4 or 8); equal on all ranks
 //   SYNTONY_TCP_SNDBUF     SO_SNDBUF of data sockets in bytes (default: the kernel tunes it)
 //   SYNTONY_TCP_RCVBUF     SO_RCVBUF of data sockets in bytes (default: the kernel tunes it)
 //   SYNTONY_TCP_KEEPALIVE  seconds after which a host that has vanished is given up, 2..3600 (default: 10)
