@@ -75,7 +75,7 @@ class Demand:
             for one, other in zip(group.members, (*group.members[1:], group.members[0]), strict=True)
         ]
         own = zip(self.src.tolist(), self.dst.tolist(), self.bytes.tolist(), strict=True)
-        return _demand(self.ranks, (), [*own, *rings], self.turns)
+        return demand_of(self.ranks, (), [*own, *rings], self.turns)
 
 
 def read_demand(text: str, ranks: int, where: str) -> Demand:
@@ -83,13 +83,13 @@ def read_demand(text: str, ranks: int, where: str) -> Demand:
     every = tuple(range(ranks))
     turn = ((*every[1:], 0),)
     if text == "ring":
-        return _demand(ranks, (), [(rank, (rank + 1) % ranks, 1.0) for rank in every], turn)
+        return demand_of(ranks, (), [(rank, (rank + 1) % ranks, 1.0) for rank in every], turn)
     if text == "all_to_all":
         sends: list[_Send] = []
         _exchange(sends, every, 1.0, where)
-        return _demand(ranks, (), sends, turn)
+        return demand_of(ranks, (), sends, turn)
     if text == "all_reduce":
-        return _demand(ranks, (AllReduce(every, 1.0),), [], turn)
+        return demand_of(ranks, (AllReduce(every, 1.0),), [], turn)
     if _AXES.fullmatch(text):
         return _of_axes([(axis[:2], int(axis[2:])) for axis in text.split("x")], ranks, where)
     if Path(text).suffix in (".json", ".csv"):
@@ -103,10 +103,11 @@ def read_demand(text: str, ranks: int, where: str) -> Demand:
 _Send = tuple[int, int, float]
 
 
-def _demand(
-    ranks: int, all_reduces: Iterable[AllReduce], sends: Sequence[_Send], turns: Sequence[Permutation]
+def demand_of(
+    ranks: int, all_reduces: Iterable[AllReduce], sends: Sequence[_Send], turns: Sequence[Permutation] = ()
 ) -> Demand:
-    """Adds up the sends of each pair, and drops those of zero bytes."""
+    """The demand of these all_reduces and of sends (from, to, bytes): those of a pair are added up, and those of zero
+    bytes dropped."""
     columns = np.array(sends, dtype=np.float64).reshape(-1, 3)
     columns = columns[(columns[:, 2] > 0) & (columns[:, 0] != columns[:, 1])]
     keys, place = np.unique(
@@ -143,7 +144,7 @@ def _of_axes(axes: list[tuple[str, int]], ranks: int, where: str) -> Demand:
                 all_reduces.append(AllReduce(tuple(line), 1.0))
         if kind != "pp":
             turns.append(tuple(np.roll(grid, -1, axis).reshape(-1).tolist()))
-    return _demand(ranks, all_reduces, sends, turns)
+    return demand_of(ranks, all_reduces, sends, turns)
 
 
 # Files ------------------------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def _of_matrix(rows: list[object], ranks: int, where: str, row_is: str) -> Deman
             volume = _bytes(entry, f"{where}, {row_is} {src + 1}, number {dst + 1}")
             if volume:
                 sends.append((src, dst, volume))
-    return _demand(ranks, (), sends, ())
+    return demand_of(ranks, (), sends, ())
 
 
 def _of_object(data: dict[str, object], ranks: int, where: str) -> Demand:
@@ -197,7 +198,7 @@ def _of_object(data: dict[str, object], ranks: int, where: str) -> Demand:
         if not isinstance(row, list) or len(row) != 3:
             raise TopologyError(f"{at}: it is {shown(row)}; it must be [from, to, bytes]")
         sends.append((_rank(row[0], ranks, at), _rank(row[1], ranks, at), _bytes(row[2], at)))
-    return _demand(ranks, groups["all_reduce"], sends, ())
+    return demand_of(ranks, groups["all_reduce"], sends, ())
 
 
 def _rows(data: dict[str, object], key: str, where: str) -> list[object]:

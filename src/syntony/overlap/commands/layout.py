@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
     from syntony.overlap.layouts.search import Choice, Found, Reason
     from syntony.overlap.layouts.space import Candidate, Question
+    from syntony.overlap.layouts.wiring import Round
     from syntony.overlap.predict.machine import Machine
     from syntony.overlap.step.cost import Cost
     from syntony.overlap.step.layout import Layout
     from syntony.topologies.topology import Topology
 
+_ROUNDS = 3  # of wiring and search, among which --timeout is divided
+_WIRED = 256  # ranks: more make too many pairs
 _SIZES = ("tp", "cp", "pp", "ep", "dp", "zero", "batch")
 _PART = {
     "tp": "more moves between its tp ranks",
@@ -54,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--where", metavar="K=V,..", default="", help="consider only such layouts, such as tp=8,zero=1")
     add_machine(parser)
+    parser.add_argument("--wire", type=count, metavar="PORTS",
+                        help="also choose the circuits of optical switches with PORTS ports a rank, each as fast as "
+                        "the machine's network (TopoOpt)")  # fmt: skip
     parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S",
                         help="time limit; the best layouts found by then are shown (default 60)")  # fmt: skip
     parser.add_argument("--top", type=count, default=5, metavar="N", help="number of layouts shown (default 5)")
@@ -62,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
+    from syntony.base.wording import time
     from syntony.overlap.layouts.search import search
     from syntony.overlap.layouts.space import Question
     from syntony.overlap.step.model_spec import model_named
@@ -75,11 +82,19 @@ def run(options: argparse.Namespace) -> int:
         model_named(options.model), ranks, options.sequences or ranks, options.memory or machine.holds,
         element_of(options), box=int(machine.ranks),
     )  # fmt: skip
-    exact = _exact(machine, parse(options.on)) if options.on else None
+    if options.wire and options.on:
+        raise UserError(f"--on {options.on} is a wiring, and --wire {options.wire} chooses one: give one of the two")
+    among = _among(options.where)
+
+    def search_on(topology: Topology | None, timeout: float = options.timeout) -> Found:
+        exact = _exact(machine, topology) if topology else None
+        return search(asked, lambda layout: cost_of(machine, layout), exact, timeout, among=among)
+
+    rounds: tuple[Round, ...] = ()
     with progress("layouts", options.timeout):
-        found = search(
-            asked, lambda layout: cost_of(machine, layout), exact, options.timeout, among=_among(options.where)
-        )
+        if options.wire:
+            rounds = _alternated(machine, ranks, options.wire, lambda on: search_on(on, options.timeout / _ROUNDS))
+        found = rounds[-1].found if rounds else search_on(parse(options.on) if options.on else None)
     if options.output:
         found.choices[0].timeline.plan.write(options.output)
     title = f"{options.model} on {options.on or f'{ranks} x {options.machine}'}, {asked.sequences} sequences a step"
@@ -91,10 +106,26 @@ def run(options: argparse.Namespace) -> int:
         "reasons": [vars(reason) for reason in found.reasons],
         "file": options.output,
     }
-    tell(
-        options, told, [*_lines(title, asked, found, options.top), *([wrote(options.output)] if options.output else [])]
-    )
+    lines = _lines(title, asked, found, options.top)
+    if rounds:
+        told["rounds"] = [one.seconds for one in rounds]
+        told["circuits"] = [[link.src, link.dst, float(link.bandwidth)] for link in rounds[-1].topology.links]
+        lines += ["", f"wired {len(rounds)} times: {', then '.join(time(one.seconds) for one in rounds)} a step"]
+    tell(options, told, [*lines, *([wrote(options.output)] if options.output else [])])
     return 0
+
+
+def _alternated(machine: Machine, ranks: int, ports: int, search_on: Callable[[Topology], Found]) -> tuple[Round, ...]:
+    """Layouts and circuits in turn. Raises UserError if the ports cannot be wired."""
+    from fractions import Fraction
+
+    from syntony.overlap.layouts.wiring import alternate
+    from syntony.topologies.families.optical.optical import wired_for
+
+    if not 2 <= ranks <= _WIRED or ports > 64:
+        raise UserError(f"--wire {ports}: it takes 2 to {_WIRED} ranks (here {ranks}) and at most 64 ports")
+    rate = Fraction(machine.network)
+    return alternate(ranks, lambda demand: wired_for(demand, f"wired:{ranks}", ports, rate, machine.alpha), search_on)
 
 
 def _exact(machine: Machine, topology: Topology) -> Callable[[Layout], Cost]:

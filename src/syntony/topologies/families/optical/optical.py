@@ -48,11 +48,14 @@ def topoopt(
     bandwidth: Fraction = Fraction(125 * 10**8),
     alpha: float = ABSTRACT_ALPHA,
 ) -> Topology:
-    """`ranks` on `ports` optical switches, configured for `traffic`. Symmetry: that of traffic and circuits together.
-
-    The ports are divided among the layers of all_reduces and the rest in proportion to their bytes.
-    """
+    """`ranks` on `ports` optical switches, configured for `traffic`. Symmetry: that of both together."""
     demand = _demand("topoopt", ranks, traffic, ports)
+    return wired_for(demand, f"topoopt:{ranks},{traffic},{ports}", ports, bandwidth, alpha)
+
+
+def wired_for(demand: Demand, name: str, ports: int, bandwidth: Fraction, alpha: float) -> Topology:
+    """TopoOpt's circuits for a demand. The ports are divided among the layers of all_reduces and the rest in proportion
+    to their bytes."""
     on_rings = layers(demand.all_reduces)
     volumes = [sum(len(group.members) * group.sent for group in layer) for layer in on_rings]
     volumes.append(float(demand.bytes.sum()))
@@ -65,7 +68,7 @@ def topoopt(
                 found += rings(layer, share)
         return found + matchings(demand, for_matchings)
 
-    return wired(f"topoopt:{ranks},{traffic},{ports}", demand, connected(ranks, ports, circuits), bandwidth, alpha)
+    return wired(name, demand, connected(demand.ranks, ports, circuits), bandwidth, alpha)
 
 
 def wired(name: str, demand: Demand, circuits: Circuits, bandwidth: Fraction, alpha: float) -> Topology:
