@@ -150,3 +150,9 @@ def test_layers_are_cut_where_the_busiest_chunk_has_least(work: Sequence[int], c
 
     best = min(loads(cuts) for cuts in combinations(range(1, len(layers)), chunks - 1))
     assert loads([part.start for part in found[1:]]) == best
+
+
+def test_without_a_time_limit_all_layouts_are_forecast() -> None:
+    asked = Question(model_named(_DENSE), 4, 4, 1e12)
+    found = search(asked, _cost, seconds=math.inf, most=1, more=())
+    assert found.tried >= len(list(candidates(asked))) > 1

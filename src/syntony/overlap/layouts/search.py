@@ -145,9 +145,14 @@ def search(
     most      number of layouts simulated; with infinite `seconds`, the result is the same everywhere
     """
     deadline = monotonic() + seconds
+
+    def before_end(share: float) -> float:
+        """When this share of the time is left."""
+        return deadline - share * seconds if seconds < float("inf") else deadline
+
     forecasters = _Forecasters(asked)
     wanted = [one for one in candidates(asked) if among(one)]
-    guesses = forecasters.best_first(wanted, rough, deadline - 0.7 * seconds)
+    guesses = forecasters.best_first(wanted, rough, before_end(0.7))
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if not fitting:
         raise _too_large(asked, guesses)
@@ -162,7 +167,7 @@ def search(
                 members[guess.shape].append(guess.candidate)
         again = list[_Guess]()
         for shape in best:
-            if again and monotonic() > deadline - 0.5 * seconds:
+            if again and monotonic() > before_end(0.5):
                 break
             again += forecasters.guesses(members[shape], exact, deadline)
         guesses = again
@@ -177,7 +182,7 @@ def search(
     waiting = list(fitting)
     while waiting:
         guess = min(waiting, key=expected)
-        late = monotonic() > deadline - seconds / 4 or (most is not None and len(choices) >= most * len(policies))
+        late = monotonic() > before_end(0.25) or (most is not None and len(choices) >= most * len(policies))
         least = min((choice.seconds for choice in choices), default=float("inf"))
         if choices and (late or expected(guess) > least * _TOLERANCE):
             break
@@ -193,7 +198,7 @@ def search(
     choices.sort(key=lambda choice: choice.seconds)
     first = next(guess for guess in fitting if guess.candidate == Candidate(choices[0].layout, choices[0].batch))
     for name in more:
-        if monotonic() > deadline - 2 * seconds / 10:
+        if monotonic() > before_end(0.2):
             break
         try:
             choices.append(forecasters.simulated(first, costs, name))
