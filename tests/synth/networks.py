@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -71,46 +72,55 @@ def replay(schedule: Schedule, seed: int = 0) -> None:
         if rank >= 0 and rank in collective.pre(chunk):
             held[rank, value] = numbers[chunk][rank]
     rows = whole.transfers.rows()
+    home = [*collective.members, *(node.id for node in topology.nodes if node.multicast or node.reduces)]
+    waiting: dict[tuple[int, int], dict[int, int]] = {}  # operands may arrive in several steps
     for step in range(whole.steps):
         now = [row for row in rows if row.step == step]
         load: dict[int, int] = {}
-        brought: dict[tuple[int, int], dict[int, int]] = {}
         after = dict(held)
         for row in now:
             assert (row.src, row.value) in held, f"step {step}: rank {row.src} lacks value {row.value}"
-            node = collective.members[row.src]
+            node = home[row.src]
             for link in row.route:
                 assert topology.links[link].src == node, f"broken route {row.route}"
                 node = topology.links[link].dst
                 assert link == row.route[-1] or topology.nodes[node].kind != "rank"
                 load[link] = load.get(link, 0) + int(collective.chunks.weight[values.chunk[row.value]])
-            assert node == collective.members[row.dst]
+            assert node == home[row.dst]
             if row.value == row.result:
                 assert (row.dst, row.value) not in held, f"step {step}: rank {row.dst} gets value {row.value} again"
                 after[row.dst, row.value] = held[row.src, row.value]
             else:
-                brought.setdefault((row.dst, row.result), {})[row.value] = held[row.src, row.value]
+                waiting.setdefault((row.dst, row.result), {})[row.value] = held[row.src, row.value]
         held = after
-        waiting = dict(brought)
-        while waiting:
-            done = []
-            for (rank, total), parts in waiting.items():
-                terms = [parts.get(operand, held.get((rank, operand))) for operand in values.operands(total)]
-                if None not in terms:
-                    held[rank, total] = sum(term for term in terms if term is not None)
-                    done.append((rank, total))
-            assert done, f"step {step}: sums {list(waiting)} are never complete"
-            for key in done:
+        complete: dict[tuple[int, int], int] | None = None
+        while complete is None or complete:  # a sum may be an operand of another
+            complete = {
+                key: sum(terms)
+                for key, parts in waiting.items()
+                if (terms := _operands(values.operands(key[1]), key[0], parts, held)) is not None
+            }
+            held |= complete
+            for key in complete:
                 del waiting[key]
         if len(whole.rounds):
             unit = Fraction(*round_unit(topology))
             for link, weight in load.items():
                 assert weight <= int(whole.rounds[step]) * topology.links[link].bandwidth / unit
+    assert not waiting, f"sums {list(waiting)} are never complete"
     for chunk in range(len(collective.chunks)):
         expected = sum(numbers[chunk]) if collective.combining else numbers[chunk][min(collective.pre(chunk))]
         for rank in collective.post(chunk):
             mine = {number for (at, value), number in held.items() if at == rank and values.chunk[value] == chunk}
             assert expected in mine, f"rank {rank} lacks chunk {chunk}"
+
+
+def _operands(
+    wanted: Sequence[int], agent: int, parts: dict[int, int], held: dict[tuple[int, int], int]
+) -> list[int] | None:
+    """The operands of a sum: what was brought, else what the agent holds; None while one is missing."""
+    terms = [parts.get(operand, held.get((agent, operand))) for operand in wanted]
+    return None if None in terms else [term for term in terms if term is not None]
 
 
 def round_unit(topology: Topology) -> tuple[int, int]:

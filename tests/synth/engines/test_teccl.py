@@ -14,6 +14,7 @@ from syntony.benchmarks.synthesis import teccl as table
 from syntony.benchmarks.synthesis.networks.teccl import dgx2_boxes, ndv2_boxes
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
+from syntony.synth.engines import in_network
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.teccl import search
@@ -86,6 +87,22 @@ def test_random_networks(data: st.DataObject) -> None:
     size = data.draw(st.sampled_from([0, 1, 1 << 20]))
     switches = data.draw(st.sampled_from(["", "in_network"]))
     prove(run(topology, data.draw(collectives(topology)), size, Budget(), switches))
+
+
+def test_sums_that_take_several_steps_or_a_switch_are_replayed() -> None:
+    """A rank's sum may get its operands in several steps, and a switch may be at an end of a transfer."""
+    wiring = Wiring("two switches")
+    for rank in range(4):
+        wiring.rank((float(rank), 0.0))
+    plain, adder = wiring.switch("plain", (4.0, 0.0)), wiring.switch("adder", (5.0, 0.0), reduces=True)
+    ring = ((0, 2, 1), (2, 1, 2), (1, plain, 1), (plain, adder, 1), (adder, 3, 1), (3, 0, 1))
+    for src, dst, bandwidth in (*ring, *[(0, 1, 1)] * 8, (0, 3, 1), (1, 2, 1), (3, plain, 1), (plain, 0, 2)):
+        wiring.link(src, dst, Fraction(bandwidth), 0.0)
+    prove(run(wiring.topology(), Collective.make("reduce_scatter", 4), 1 << 20, Budget(), "in_network"))
+    star = parse("star:4,aggregator=switchml")
+    through = in_network.run(star, Collective.make("all_reduce", 4), 1 << 20, Budget())
+    assert through.in_network
+    prove(through)
 
 
 @examples(40)
