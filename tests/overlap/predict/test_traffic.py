@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from syntony import Communicator, _core
+from syntony.__main__ import main
 from syntony.overlap.predict.traffic import collective_bytes
 from tests.collectives.ranks import Ranks
 
@@ -66,3 +68,15 @@ def test_messages_are_counted_too() -> None:
     found = SENT.findall(kept.run(job)[0])
     assert found == [("0", "1", "1200000")]
     kept.close()
+
+
+@pytest.mark.parametrize(("schedule", "copies"), [("1f1b", 1), ("chimera", 2)])
+def test_copies_of_a_layer_are_summed_in_one_group(
+    schedule: str, copies: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A group of n ranks sends 2 (n - 1) sizes in an all_reduce, and a layer on two devices has one such group."""
+    layout = f"pp=4,dp=2,microbatches=4,schedule={schedule}"
+    assert main(["overlap", "traffic", "--model", "gpt2", "--layout", layout, "--json"]) == 0
+    sent = json.loads(capsys.readouterr().out)["bytes"]["dp"]
+    parameters = 162_148_608
+    assert sent == 2 * (2 * copies - 1) * 4 * parameters

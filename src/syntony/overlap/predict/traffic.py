@@ -90,7 +90,10 @@ def traffic(
             lines = members(layout, "pp")[0]
             matrix[lines[:, device], lines[:, peer]] += size * count
             continue
-        groups = members(layout, lane)[device]
+        stages = members(layout, lane)
+        if device >= len(stages):
+            continue  # both devices of a pair with copies have the same groups, and the first one tells of them
+        groups = stages[device]
         if kind is Kind.SHIFT:
             for by in places:
                 matrix[groups, np.roll(groups, -by, axis=1)] += size // len(places) * count
