@@ -454,17 +454,17 @@ class Communicator:
 
     def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str, str]]) -> None:
         """
-        Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first that reaches; the last one serves what is larger. Every rank must say the same.
+        Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first that reaches; the last one serves what is larger. Every rank must pass the same.
         """
 
     def set_levels(self, levels: Sequence[Sequence[int]]) -> None:
         """
-        Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.
+        Which ranks are near each other, for `hierarchical`: each rank once. Every rank must pass the same.
         """
 
     def set_shares(self, shares: Sequence[int]) -> None:
         """
-        How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must say the same.
+        How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must pass the same.
         """
 
     def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> tuple[str, str]:

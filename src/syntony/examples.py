@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
     found = {example.name: example for example in examples()}
     if options.name is None:
         if options.output is not None:
-            raise UserError(f"-o {options.output}: which example? There are {', '.join(found)}")
+            raise UserError(f"-o {options.output}: name the example to write; there are {', '.join(found)}")
         lines = [line for one in found.values() for line in (f"{one.name:<22}{one.command}", f"    {one.about}")]
         rows = [{"name": one.name, "command": one.command, "about": one.about} for one in found.values()]
         tell(options, {"examples": rows}, [*lines, "", "`syntony examples NAME` prints one, -o F copies it."])

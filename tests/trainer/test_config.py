@@ -42,7 +42,7 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
             "[optimizer]\nname = 'LBFGS'",
             r"2: \[optimizer\] name is 'LBFGS'; it must be an elementwise one of torch.optim",
         ),
-        ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must say in which folder"),
+        ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must name the folder"),
         ("[run]\nskew = 1.0", r"2: \[run\] skew is 1.0; real tokens ask as their router says"),
         ("[overlap]\nfollow = 5", r"2: \[overlap\] follow is 5; it needs experts that are spread"),
         ("[overlap]\ntune = 1", r"2: \[overlap\] tune is 1; the first step of a setting is not counted"),

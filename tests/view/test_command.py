@@ -82,7 +82,7 @@ def test_pickles_run_nothing(tmp_path: Path) -> None:
             return (Path.touch, (tmp_path / "run",))
 
     (tmp_path / "trace_rank_0").write_bytes(pickle.dumps({"entries": [Evil()], "pg_config": {}}, protocol=2))
-    with pytest.raises(UserError, match="it wants to run"):
+    with pytest.raises(UserError, match="it would run code"):
         views([str(tmp_path / "trace_rank_0")], Options())
     assert not (tmp_path / "run").exists()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 def _plain(value: object) -> str:
-    raise NotImplementedError(f"nobody has said how to show a {type(value).__name__}")
+    raise NotImplementedError(f"no function is registered that shows a {type(value).__name__}")
 
 
 _page_maker: Callable[[object], str] = _plain

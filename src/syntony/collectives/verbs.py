@@ -365,7 +365,7 @@ class Verbs:
         reduction = calls.reduction(collective, op, buffers[0])
         if max(buffer.device for buffer in buffers) >= 0:
             if factor != 1.0 or priority is not None or partition is not None:
-                raise UsageError(f"{collective} of arrays on GPUs knows no priority, partition or factor")
+                raise UsageError(f"{collective} of arrays on GPUs takes no priority, partition or factor")
             call = Call(collective, reduction, root, blocks, even, algorithm)
             return self._run_on_gpu(call, buffers, op == "avg", timeout, async_op)
         work = self._core.run(

@@ -339,7 +339,7 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         if not config.elastic.copies:
             refuse("elastic", "door", "who joins needs the state of those who are there: copies must be 1 or more")
     if config.run.resume == "newest" and not config.run.save:
-        refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
+        refuse("run", "resume", "then [run] save must name the folder of the checkpoints")
     if model.hidden == 0:
         hidden = 4 * model.width if model.activation == "gelu" else -(-8 * model.width // 3 // 64) * 64
         config = replace(config, model=replace(model, hidden=hidden))

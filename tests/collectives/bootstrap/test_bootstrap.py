@@ -190,7 +190,7 @@ def test_a_silent_server_at_the_port(port: int) -> None:
 def test_ranks_that_disagree_about_their_number(port: int) -> None:
     with (
         TcpBootstrap(0, 2, HOST, port, 60.0),
-        pytest.raises(UserError, match=f"rank 1 was told of 3 ranks, rank 0 at {HOST}:{port} of 2"),
+        pytest.raises(UserError, match=f"rank 1 was started with 3 ranks, but rank 0 at {HOST}:{port} with 2"),
     ):
         TcpBootstrap(1, 3, HOST, port, 60.0)
 

@@ -235,7 +235,7 @@ def test_a_rule_for_aggregators_is_for_the_memory_of_hosts(recorder: Recorder, m
 def test_refusals(recorder: Recorder) -> None:
     def job(group: Communicator) -> None:
         for call, words in (
-            (lambda: group.all_reduce(Shown(8), partition=4), "knows no priority, partition or factor"),
+            (lambda: group.all_reduce(Shown(8), partition=4), "takes no priority, partition or factor"),
             (lambda: group.all_reduce(Shown(8), async_op=True), "with async_op cannot be part of a graph"),
             (lambda: group.all_reduce(Shown(8, "complex64"), op="product"), "rank 1 cannot multiply these"),
             (lambda: group.all_reduce(Shown(8, "int32"), op="avg"), "avg of int32 is not done on GPUs"),

@@ -132,7 +132,7 @@ def test_nothing_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytes
 def test_what_no_policy_can_plan_is_refused_alike_on_steps_of_all_sizes(blocks: int) -> None:
     found = search(generate(dense(blocks), Layout(dp=2)), Cost(wires={}), 1.0, methods=())
     assert found.candidates == ()
-    assert "says nothing about lane 'dp'" in found.refused["fifo"]
+    assert "the cost has no wire for lane 'dp'" in found.refused["fifo"]
 
 
 def test_knobs_are_turned_to_the_fastest_with_few_trials() -> None:

@@ -213,7 +213,7 @@ def test_lanes_that_wait_for_each_other_are_named() -> None:
 
 def test_lanes_without_a_cost_are_named() -> None:
     graph = generate(sharded(2), Layout(dp=2, tp=2))
-    with pytest.raises(UserError, match="says nothing about lane 'tp'; it knows dp"):
+    with pytest.raises(UserError, match="the cost has no wire for lane 'tp'; it has dp"):
         simulate(plan_of(graph), Cost(1.0, {"dp": ring_wire(2, 1.0)}))
 
 

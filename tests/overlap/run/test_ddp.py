@@ -23,7 +23,7 @@ def test_the_same_bits_as_ddp(backend: str, policy: str, clip: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "why"), [("dear", "and DDP only all_reduces"), ("ooo_backprop", "apart, and autograd with its layer")]
+    ("policy", "why"), [("dear", "DDP offers all_reduce only"), ("ooo_backprop", "apart, and autograd with its layer")]
 )
 def test_a_policy_that_ddp_cannot_follow_is_refused(policy: str, why: str) -> None:
     done = launch(2, SCRIPT, "syntony", policy, 0.0)

@@ -244,7 +244,10 @@ def test_layers_dealt_by_speed(schedule: str) -> None:
         ({"zero": 4}, "zero is 4"),
         ({"dp": 4, "replicas": 2}, "replicas is 2, but zero is 0"),
         ({"schedule": "1f1c"}, "did you mean 1f1b"),
-        ({"pp": 4, "microbatches": 6, "schedule": "interleaved", "loops": 2}, "rounds of 4 devices; 6 is no multiple"),
+        (
+            {"pp": 4, "microbatches": 6, "schedule": "interleaved", "loops": 2},
+            "rounds of 4 microbatches, one per device; 6 is not a multiple",
+        ),
         ({"pp": 2, "speeds": (1.0,)}, "speeds are 1; there must be one above 0 for each of pp devices, which are 2"),
         ({"pp": 2, "loops": 2}, "schedule 1f1b has one chunk of layers per device"),
         ({"pp": 16}, "8 layers are too few for 16 chunks"),

@@ -121,7 +121,7 @@ def test_files_are_found_by_what_is_in_them(tmp_path: Path) -> None:
         (NDV2, {"nnodes": 0}, "nnodes is 0; it must be a whole number from 1 to 1024"),
         (NDV2, {"microseconds": 0}, "microseconds is 0; it must be more than 0"),
         (NDV2, {"colour": 1}, 'unknown key "colour"; a TACCL topology has'),
-        (NDV2, {"links": []}, '"node_betas_list" and "links" are two ways to say the same; give one of them'),
+        (NDV2, {"links": []}, '"node_betas_list" and "links" state the same thing; give one of them'),
         (CUSTOM, {"betas": [[0]]}, "betas is .*; it must be 3 rows of 3 numbers"),
         (CUSTOM, {"links": [[1, 2, 0], [0, 0, 1], [1, 0, 0]]}, r"links\[0\]\[0\] is 1; it must be a number of links"),
         (CUSTOM, {"betas": [[0, -4, 0], [0, 0, 5], [8, 0, 0]]}, r"betas\[0\]\[1\] is -4; it must be a number that"),

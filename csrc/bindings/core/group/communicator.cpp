@@ -239,18 +239,18 @@ void bind_group(nb::module_& m) {
           },
           "name"_a, "collective"_a, "turns"_a,
           "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "
-          "that reaches; the last one serves what is larger. Every rank must say the same.")
+          "that reaches; the last one serves what is larger. Every rank must pass the same.")
       .def(
           "set_levels",
           [](const Self& self, std::vector<std::vector<std::uint32_t>> levels) {
             self.group().set_levels(std::move(levels));
           },
           "levels"_a,
-          "Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.")
+          "Which ranks are near each other, for `hierarchical`: each rank once. Every rank must pass the same.")
       .def(
           "set_shares",
           [](const Self& self, std::vector<std::uint32_t> shares) { self.group().set_shares(std::move(shares)); },
-          "shares"_a, "How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must say the same.")
+          "shares"_a, "How much of an all_reduce by `two_shot` each rank sums, by rank. Every rank must pass the same.")
       .def(
           "choice",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,

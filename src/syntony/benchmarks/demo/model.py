@@ -1,4 +1,4 @@
-"""A small byte-level transformer: the usual decoder, before normalization, with nothing that its size does not need.
+"""A small byte-level transformer decoder with pre-normalization.
 
 byte -> embedding + position -> [ x + attention(norm x) -> x + mlp(norm x) ] * layers -> norm -> 256 logits
 """

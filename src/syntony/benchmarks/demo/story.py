@@ -1,6 +1,6 @@
-"""The story that `make demo` tells, on one screen: detect, synthesize and execute, benchmark, train.
+"""What `make demo` shows on one screen: detect, synthesize and execute, benchmark, train.
 
-Every part shows the command that does the same, so what is seen here can be had again piece by piece.
+Every part shows the command that does the same, so that each can be repeated alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real text that is on every machine with Python: the standard library's own sources, documentation strings and all."""
+"""Text that exists on every machine with Python: the sources of the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data-parallel training with torch's own DistributedDataParallel: the backend's name is all that differs."""
+"""Data-parallel training with torch's own DistributedDataParallel; only the backend's name differs."""
 
 from __future__ import annotations
 

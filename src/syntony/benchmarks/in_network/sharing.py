@@ -50,7 +50,7 @@ def measured(ranks: int, rate: str, size: int, slots: int) -> dict[str, Any]:
         out = Path(folder) / "found.json"
         command = [sys.executable, "-m", "syntony.benchmarks.in_network.sharing_rank", str(out), str(size)]
         if lab.run(command) != 0:
-            raise LabError("a rank of the benchmark failed; what it said is above")
+            raise LabError("a rank of the benchmark failed; its output is above")
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
 

@@ -44,7 +44,7 @@ def measured(ranks: int, rate: str, sizes: list[int]) -> dict[str, Any]:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "syntony.benchmarks.in_network.rank", str(out), *map(str, sizes)]
         if lab.run(command) != 0:
-            raise LabError("a rank of the benchmark failed; what it said is above")
+            raise LabError("a rank of the benchmark failed; its output is above")
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found | {"ranks": ranks, "rate": rate, "ceiling": ceiling}
 

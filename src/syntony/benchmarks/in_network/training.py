@@ -63,7 +63,7 @@ def trained(lab: Lab, algorithm: str, leaves: int, hosts: int) -> tuple[float, b
         sizes = map(str, (LAYERS, ELEMENTS, STEPS))
         command = [sys.executable, "-m", "syntony.benchmarks.in_network.script", folder, *sizes]
         if lab.run(command, environment={**os.environ, "SYNTONY_ALGO": f"all_reduce:{algorithm}"}) != 0:
-            raise LabError("a rank of the benchmark failed; what it said is above")
+            raise LabError("a rank of the benchmark failed; its output is above")
         found = [np.load(Path(folder) / f"{rank}.npz") for rank in range(size)]
         steps = np.max([each["seconds"] for each in found], axis=0)
         expected = np.stack([by_leaves(leaves, hosts, ELEMENTS, layer) for layer in range(LAYERS)])

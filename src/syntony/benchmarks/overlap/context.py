@@ -1,11 +1,11 @@
-"""64K tokens on four ranks: rings that deal a causal sequence evenly, beside one that does not, Ulysses, and both.
+"""64K tokens on four ranks: balanced rings for a causal sequence, beside a plain ring, Ulysses, and both combined.
 
-    emulated    each rank computes by sleeping as long as the busiest of its layout would compute; what moves is real
+    emulated    each rank sleeps as long as the busiest rank of its layout would compute; data are really exchanged
     predicted   the simulation, with costs that the trainer profiled before
-    memory      real computing: what the plan says that a step holds at most, and what it has held
+    memory      real computing: the most that the plan predicts for a step, and the most that it held
 
-The tokens of a plain ring's last rank attend to (1/2 + 1 + 1 + 1) / 4 of the sequence, with four ranks; those of each
-rank of a balanced ring to 1/2 of it. That is 7/4 as much work for the rank that the others wait for.
+With four ranks, the tokens of a plain ring's last rank attend to (1/2 + 1 + 1 + 1) / 4 of the sequence; those of each
+rank of a balanced ring to 1/2 of it. The last rank of a plain ring, for which all others wait, has 7/4 as much work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who sends how many bytes to whom: what a plan says, and what the groups of a real run have counted, byte for byte.
+"""Bytes that each rank sends to each other: predicted from a plan, and counted in a real run, byte for byte.
 
-Ranks are processes of this machine that would share memory; SYNTONY_ALGO tells them to send instead. Experts are chosen
-evenly (computing is emulated), as a plan knows no routers.
+The ranks are processes of this machine; SYNTONY_ALGO makes them send messages instead of sharing memory. Experts are
+chosen evenly (computing is emulated), because a plan does not contain a router.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Jobs that go on: what copies cost a step, and how long a run stands still when a rank is killed.
+"""Elastic training: what copies of a state cost a step, and how soon a run continues after a rank is killed.
 
     price       copies are made in every fourth step: that step and the one after it, over the other two of the same run
-    going on    from SIGKILL to the end of the first step that those who are left have made
+    going on    from SIGKILL to the end of the first step of the surviving ranks
 
-Weights must be those of a run to which nothing has happened, else no time is shown.
+The weights must equal those of an undisturbed run, otherwise no time is shown.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""Mixtures of experts on emulated hosts: the trainer, whose all_to_alls travel beside computing, against torch.
+"""Mixtures of experts on emulated hosts: the trainer, whose all_to_alls overlap with computing, against torch.
 
     torch       GShard's order by hand: the trainer's own layers, torch's autograd, blocking all_to_alls
-    tutel       Tutel's overlap told again on torch, by degree (tutel.py says how, and why not Tutel itself)
-    ratio       of communication to computing: the rate of the wires is chosen for it, with gloo's collectives
-    x torch     the best synchronous torch on gloo (tutel of degree 1 is that, too) over this
-    x tutel     tutel's best degree on gloo over this; x syntony: the best of both on Syntony's backend
+    tutel       Tutel's overlap implemented on torch, by degree (tutel.py says how, and why not Tutel itself)
+    ratio       of communication to computing; the rate of the wires is chosen for it, with gloo's collectives
+    x torch     time of the best synchronous torch on gloo (also tutel of degree 1) over this one
+    x tutel     time of tutel's best degree on gloo over this one; x syntony: the best of both on Syntony's backend
 
-Every rank has four microbatches. Who cuts experts overlaps what moves with them alone: attention and router are a
-quarter of a block, and beside them nothing moves. Microbatches side by side also have one's attention computed while
-the other's tokens travel. As a forward computes a third of a step and moves half of it, it pays to have a backward
-beside it (dualpipe). How near to 2x torch all that comes depends on how much of its wire gloo leaves idle; so emulated
-hosts have 8 experts, tokens 256 wide, and compute for 3 seconds, of which overhead is little, and to which wires fit
-that the lab can emulate.
+Every rank has four microbatches. Cutting experts overlaps their exchange with the experts alone: attention and router,
+a quarter of a block, overlap with nothing. Two microbatches side by side also overlap one's attention with the other's
+exchange. A forward computes a third of a step and exchanges half of it, so it pays to run a backward beside it
+(dualpipe). How near the result comes to 2x torch depends on how much of its wire gloo leaves idle. Emulated hosts
+therefore have 8 experts, tokens 256 wide, and compute for 3 seconds: overheads are small, and the lab can emulate the
+wires.
 
-The second part has as many bytes of gradients as of tokens: what comes first on the wire is what it is about.
-    x fifo      the trainer's fifo over this; x cut: fifo's order with experts in parts (the trainer's tutel)
+The second part has as many bytes of gradients as of tokens; it tests which of them is sent first.
+    x fifo      time of the trainer's fifo over this one; x cut: fifo's order with experts in parts
 Lanes of the trainer's fifo share a wire as TCP's streams do. An all_to_all beside a sum has half the wire, not none of
-it: the order alone wins 1.14x at most, where sums take as long as a backward computes.
+it: the order alone gains at most 1.14x, where sums take as long as a backward computes.
 
-Who computes something else is found out by its loss, but for tutel, which drops what exceeds an expert's capacity.
+A contender that computes something else is detected by its loss, except tutel, which drops rows beyond the capacity.
 """
 
 from __future__ import annotations

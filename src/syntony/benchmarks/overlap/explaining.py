@@ -1,7 +1,7 @@
-"""`explain`, checked by acting on it: what it says that a change would save, and what the change saves.
+"""`explain` checked by experiment: the time that it says a change would save, and the time that the change saves.
 
-Emulated computing on four emulated hosts. A change of the plan takes turns with the plan in one lab; twice the link is
-another lab. Everything is measured; the prediction is made from the profile of the plan before the change.
+Emulated computing on four emulated hosts. A changed plan takes turns with the plan in one lab; a link of twice the rate
+is another lab. Both sides are measured; the prediction is made from the profile of the plan before the change.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Memory: what a plan says that its microbatches hold at most, and what a real run has held; and what ZeRO shards.
+"""Memory: the most that a plan predicts for its microbatches, beside what a real run held; and what ZeRO shards.
 
-Activations, and weights and gradients that come and go, are counted by storage in every op of a steady step
-(trainer/run/memory/activations.py), but for a gradient of one microbatch while another's is there; weights and what
-the optimizer remembers between two steps, gradients when all are summed and none is used yet. Rajbhandari et al. (ZeRO,
-2020, section 3) count 2 + 2 + 12 bytes of a weight in mixed precision; in fp32 with AdamW these are 4 + 4 + 8. Level 1
-cuts the last in as many parts as there are ranks, 2 the last two, 3 all of them. At level 1 we hold a rank's part of
-the sum beside its whole own gradient.
+Activations, and weights and gradients that are gathered and freed, are counted by storage in every op of a steady step
+(trainer/run/memory/activations.py), except for a gradient of one microbatch while another's exists. Weights and the
+optimizer's state are counted between two steps, gradients when all are summed and none is used yet. Rajbhandari et al.
+(ZeRO, 2020, section 3) count 2 + 2 + 12 bytes of a weight in mixed precision; in fp32 with AdamW these are 4 + 4 + 8.
+Level 1 shards the last of these over the ranks, level 2 the last two, level 3 all of them. At level 1 we hold a rank's
+part of the sum beside its whole own gradient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Search: how long it takes where there is most to look at, and whether any named policy is better than what it finds.
+"""Policy search: its time on the largest plans, and whether any named policy is better than its result.
 
-seconds    of one core: `syntony overlap search` as a user starts it, the interpreter and the machine's wires included
-best named the best of all policies of the registry as they are, simulated in full
+seconds    of one core: `syntony overlap search` as a user starts it, with the interpreter and the machine's wires
+best named the best of all policies of the registry with their defaults, simulated in full
 """
 
 from __future__ import annotations

@@ -204,7 +204,9 @@ class TcpBootstrap:
             if magic != _MAGIC:
                 raise UserError(f"what answers at {self._where} is not the rank 0 that rank {self.rank} looks for")
             if size != self.size:
-                raise UserError(f"rank {self.rank} was told of {self.size} ranks, rank 0 at {self._where} of {size}")
+                raise UserError(
+                    f"rank {self.rank} was started with {self.size} ranks, but rank 0 at {self._where} with {size}"
+                )
             proven = _proofs(self._secret, mine, read(connection, SIZE, deadline), self.rank, self.size)
             connection.sendall(proven.knocks)
             try:

@@ -110,7 +110,7 @@ class Dump:
 
 
 def _refuse(unpickler: object) -> None:
-    raise pickle.UnpicklingError("it wants to run code, or to be given objects")
+    raise pickle.UnpicklingError("it would run code or build objects; a dump holds plain data only")
 
 
 class PlainUnpickler(pickle._Unpickler):

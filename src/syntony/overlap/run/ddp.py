@@ -271,7 +271,7 @@ class DdpOverlap:
             if op.kind is Kind.BACKWARD_WEIGHT:
                 raise UserError(f"policy {self._policy.name!r} computes {op.key} apart, and autograd with its layer")
             if op.kind.moves and op.kind is not Kind.ALL_REDUCE:
-                raise UserError(f"policy {self._policy.name!r} wants {op.kind} of {op.key}, and DDP only all_reduces")
+                raise UserError(f"policy {self._policy.name!r} needs {op.kind} of {op.key}; DDP offers all_reduce only")
             if len({piece.layer for piece in op.pieces}) > 1:
                 raise UserError(
                     f"policy {self._policy.name!r} fuses buckets; DDP's bucket_cap_mb is what does that here"

@@ -155,7 +155,7 @@ def started(graph: Graph) -> Counter[OpKey]:
 def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
     """The cost of this kind of communication on a lane. UserError if it is unknown."""
     if lane not in wires:
-        raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(wires) or 'none'}")
+        raise UserError(f"the cost has no wire for lane {lane!r}; it has {', '.join(wires) or 'none'}")
     try:
         return wires[lane].kinds[kind]
     except KeyError:

@@ -146,7 +146,7 @@ def _mended(
         time = max(time, seconds_per_byte(old))
     grafted = best_grafted(topology, collective, standing, time, budget)
     if grafted is None:
-        raise NotMendableError("some chunk's transfers have a circle")
+        raise NotMendableError("the transfers of a chunk form a cycle")
     return grafted, seconds_per_byte(grafted)
 
 

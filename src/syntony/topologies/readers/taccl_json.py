@@ -143,7 +143,7 @@ class _Profile:
             for key in ("node_betas_list", "node_invbws_list"):
                 if key in self._data:
                     raise TopologyError(
-                        f'{self._where}: "{key}" and "{matrices[0]}" are two ways to say the same; give one of them'
+                        f'{self._where}: "{key}" and "{matrices[0]}" state the same thing; give one of them'
                     )
             return self._custom(), None
         betas = self._numbers("node_betas_list")

@@ -21,7 +21,7 @@ from syntony.view.models import FAULT, Circle, Grid, Highlight, Panel, Question,
 
 def refused(content: Schedule | Program | None, verdict: Verdict, file: str, kind: str) -> View:
     """A readable file whose schedule or program is wrong."""
-    fault = verdict.fault or "it is refused"
+    fault = verdict.fault or "the checker refuses it"
     panels: list[Panel] = []
     questions = [Question("What is wrong?", fault, "the first fault")]
     facts = [

@@ -1,6 +1,6 @@
-"""Tensor and expert parallel training as one writes it by hand on torch: the trainer's own layers, as a rank has them,
-under torch's autograd, with a blocking collective wherever tensors travel. Gradients of what ranks share are summed
-layer by layer while the backward goes on, as DDP does.
+"""Tensor and expert parallel training as written by hand on torch: the trainer's own layers of a rank under torch's
+autograd, with a blocking collective wherever tensors are exchanged. Gradients of shared weights are summed layer by
+layer during the backward, as in DDP.
 
     norm -> [all_gather] -> branch -> [reduce_scatter] -> add            Megatron-LM's order, and GShard's
 """

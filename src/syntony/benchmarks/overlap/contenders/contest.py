@@ -1,9 +1,9 @@
-"""Contenders that take turns: what a step of each takes on the same ranks, in the same minutes.
+"""Contenders take turns: the time of a step of each, on the same ranks and in the same minutes.
 
-    round 1:  A A A A A | B B B B B | C C ..      a block of steps each; the first of a block is not counted, as what
-    round 2:  A A A A A | B B B B B | C C ..      a step leaves to the next belongs to both
+    round 1:  A A A A A | B B B B B | C C ..      a block of steps each; the first step of a block is not counted,
+    round 2:  A A A A A | B B B B B | C C ..      because it overlaps with the end of the block before it
 
-A rank of a contest is started in the lab, or by syntony.collectives.bootstrap.launch on one host, with the work as
+A rank of a contest is started in the lab, or on one host by syntony.collectives.bootstrap.launch. Its work is given as
 JSON.
 """
 

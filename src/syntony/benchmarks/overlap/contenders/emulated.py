@@ -1,6 +1,6 @@
-"""A model whose layers sleep instead of computing: what torch's own parallelisms are timed with where physics, and not
-this machine's two cores, shall decide. Its gradients are constants of the right size, and making them is a part of the
-time that they take, as in the trainer's own emulation."""
+"""A model whose layers sleep instead of computing, so that torch's own parallelisms are compared on emulated hardware
+and not on this machine's two cores. Its gradients are constants of the right size; making them is part of the time that
+a layer takes, as in the trainer's own emulation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is trained in contests: the bundled trainer's transformer as torch's own parallelisms want it, or a model that
-sleeps. A step's loss is `subject.loss()`."""
+"""The models that are trained in contests: the bundled trainer's transformer in the form that torch's own parallelisms
+need, or a model that sleeps. `subject.loss()` runs a step and returns its loss."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Tutel's way of overlapping, told again on torch: what is sent to experts is cut in `degree` parts along the experts'
-capacity, and the all_to_all of one part runs beside the experts' work on another (Hwang et al., Tutel, MLSys 2023,
-section 3.3).
+"""Tutel's overlap, implemented on torch: tokens sent to experts are cut in `degree` parts along the experts' capacity,
+and the all_to_all of one part runs while the experts compute another (Hwang et al., Tutel, MLSys 2023, section 3.3).
 
     dispatch 0 | dispatch 1 | ..   then   wait, feed 0 | combine 0 starts | wait, feed 1 | combine 1 starts | ..
 
-Tutel itself is not on PyPI; its repository (microsoft/Tutel, impls/moe_layer.py, July 2026) overlaps nothing where its
-tensors are on a CPU, whatever the degree. So this is more than Tutel does there: all_to_alls are torch's asynchronous
-ones. Every expert takes as many rows as come on average (capacity factor 1, its default), the rest is dropped.
+Tutel itself is not on PyPI, and its repository (microsoft/Tutel, impls/moe_layer.py, July 2026) does not overlap
+tensors on a CPU, whatever the degree. This contender does, with torch's asynchronous all_to_all. Every expert takes the
+average number of rows (capacity factor 1, Tutel's default); rows beyond that are dropped.
 """
 
 from __future__ import annotations

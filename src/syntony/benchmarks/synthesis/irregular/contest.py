@@ -187,7 +187,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="of processor time, for auto and each engine (default: 4)",
     )
     parser.add_argument(
-        "--results", type=Path, metavar="FILE", help="keep results here, and go on with what is missing"
+        "--results", type=Path, metavar="FILE", help="store results in this file, and measure only cells that it lacks"
     )
 
 

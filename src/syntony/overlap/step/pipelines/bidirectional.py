@@ -21,7 +21,8 @@ def chimera(devices: int, chunks: int, microbatches: int, times: Times) -> Order
         raise UserError(f"schedule chimera pairs devices; {devices} is odd")
     if microbatches % devices:
         raise UserError(
-            f"schedule chimera takes microbatches in rounds of {devices} devices; {microbatches} is no multiple of it"
+            f"schedule chimera takes rounds of {devices} microbatches, one per device; {microbatches} is not a "
+            f"multiple of {devices}"
         )
     half = devices // 2
     orders = []

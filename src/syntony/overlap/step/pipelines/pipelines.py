@@ -82,7 +82,9 @@ def _1f1b(p: int, v: int, m: int, times: Times) -> Orders:
 def _interleaved(p: int, v: int, m: int, times: Times) -> Orders:
     """Narayanan et al., Megatron-LM (SC 2021), section 2.2: p microbatches per chunk, then the next chunk."""
     if m % p:
-        raise UserError(f"schedule interleaved takes microbatches in rounds of {p} devices; {m} is no multiple of it")
+        raise UserError(
+            f"schedule interleaved takes rounds of {p} microbatches, one per device; {m} is not a multiple of {p}"
+        )
 
     def tasks(kind: str, device: int) -> list[Task]:
         loops = range(v) if kind == "F" else range(v - 1, -1, -1)

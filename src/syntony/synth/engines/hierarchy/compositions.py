@@ -49,4 +49,4 @@ def composition_named(name: str) -> Composition:
     if name in names:
         return COMPOSITIONS[names.index(name)]
     hint = did_you_mean(name, names)
-    raise EngineError(f"engine hierarchy knows no composition '{name}'{hint}; they are {', '.join(names)}")
+    raise EngineError(f"engine hierarchy has no composition '{name}'{hint}; it has {', '.join(names)}")

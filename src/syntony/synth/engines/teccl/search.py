@@ -95,8 +95,8 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
                 break
     if best is None:
         raise OutOfTimeError(
-            f"engine teccl had no schedule after {max(budget.timeout, FIRST_SECONDS):g} s; proven so far: none takes "
-            f"less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or use --engine greedy"
+            f"engine teccl had no schedule after {max(budget.timeout, FIRST_SECONDS):g} s; a proven bound is "
+            f"that none takes less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or use --engine greedy"
         )
     hurried = least.seconds > enough and not budget.left()
     return _named(best, size, f"; the search ended with its {budget.timeout:g} s" if hurried else "")

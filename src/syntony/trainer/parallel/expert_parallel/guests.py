@@ -1,15 +1,16 @@
-"""Experts as guests: those in demand travel to the ranks that ask for them, in front of the rows for all others.
+"""Guests: experts in high demand are sent to the ranks that request them, ahead of the rows for all other experts.
 
-    to rank q    [ weights of guests that q asks for | rows for experts of q ]       dispatch; back: gradients of both
+    to rank q    [ weights of guests that q requests | rows for experts of q ]       dispatch; back: gradients of both
     from q       [ answers ]                                                         combine
 
-Who is a guest is decided by every microbatch's counts, of all ranks, under one model (overlap/step/demand.py), so alike
-everywhere. An expert lives where it does without guests, and so do its gradients and its optimizer: nothing is copied
-when the choice changes. A guest's rows meet the same weights in the same products; its gradients go home apart, by the
-rank whose rows they are of, and are added there in the order of the undivided step, to the same bits.
+The guests follow from the counts of every microbatch, of all ranks, by one cost model (overlap/step/demand.py), so all
+ranks choose alike. An expert's home, its gradients and its optimizer do not change: nothing is copied when the choice
+changes. A guest's rows are multiplied with the same weights in the same products. Its gradients return to its home
+separately by rank, and are added there in the order of the undivided step, to the same bits.
 
-In parts, a part is what goes to, and comes from, a group of ranks (the own one is in the first, whose rows need not
-travel): FasterMoE's group-wise exchange. The guests go with the first part, whose rows are computed with theirs.
+If a dispatch is cut in parts, a part is what is exchanged with a group of ranks (the own group is in the first part,
+whose rows are not sent): FasterMoE's group-wise exchange. The guests go with the first part, whose rows are computed
+with theirs.
 
 He et al., FasterMoE (PPoPP 2022), sections 4.1 and 4.2.
 """

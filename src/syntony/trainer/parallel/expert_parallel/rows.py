@@ -1,4 +1,4 @@
-"""What travels between a block's experts and the ranks whose rows they get."""
+"""The rows that a block's experts exchange with the ranks of their group."""
 
 from __future__ import annotations
 
