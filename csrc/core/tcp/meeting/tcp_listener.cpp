@@ -42,8 +42,8 @@ std::size_t number_in(std::string_view word, std::string_view key) {
 }  // namespace
 
 std::string TcpEndpoints::text() const {
-  std::string result = std::string(kMachine) + machine + " " + std::string(kRails) + std::to_string(rails) + " " +
-                       std::string(kStreams) + std::to_string(streams);
+  std::string result = std::string(kMachine) + machine + " " + std::string(kRails) + std::to_string(rails);
+  if (streams > 1) result += " " + std::string(kStreams) + std::to_string(streams);  // kept by every rank of every peer
   for (const TcpAddress& address : addresses) result += " " + address.text();
   return result;
 }
