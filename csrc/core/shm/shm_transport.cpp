@@ -3,6 +3,7 @@
 #include "core/atomic.hpp"
 
 namespace syntony {
+
 /// A view of one stream's memory, shared by both ends.
 struct ShmStreamMemory {
   std::byte* base;

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from syntony.overlap.layouts.search import Found
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
-from syntony.overlap.step.ranks import members
+from syntony.overlap.step.ranks import groups_at, members
 from syntony.overlap.step.shards import shifts
 from syntony.topologies.demand import AllReduce, Demand, demand_of
 from syntony.topologies.topology import Topology
@@ -56,10 +56,7 @@ def demand_of_plan(plan: Plan) -> Demand:
             for line in members(layout, "pp")[0].tolist():
                 sends[line[op.device], line[op.peer]] += op.amount
             continue
-        stages = members(layout, op.lane)
-        if op.device >= len(stages):
-            continue  # both devices of a pair with copies have the same groups, and the first one tells of them
-        for group in stages[op.device].tolist():
+        for group in groups_at(layout, op.lane, op.device).tolist():
             if op.kind is Kind.ALL_TO_ALL:
                 for one in group:
                     for other in group:

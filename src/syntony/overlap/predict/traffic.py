@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.overlap.step.op import Kind
-from syntony.overlap.step.ranks import members
+from syntony.overlap.step.ranks import groups_at, members
 from syntony.overlap.step.shards import shifts
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ def traffic(
             lines = members(layout, "pp")[0]
             matrix[lines[:, device], lines[:, peer]] += size * count
             continue
-        stages = members(layout, lane)
-        if device >= len(stages):
-            continue  # both devices of a pair with copies have the same groups, and the first one tells of them
-        groups = stages[device]
+        groups = groups_at(layout, lane, device)
         if kind is Kind.SHIFT:
             for by in places:
                 matrix[groups, np.roll(groups, -by, axis=1)] += size // len(places) * count

@@ -44,3 +44,11 @@ def members(layout: Parallel, lane: str) -> Ranks:
     rows = ranks.reshape(pp, data // size, size, tp)
     own = 1 if lane in ("replicas", "edp") else 2  # the axis of a group
     return np.moveaxis(rows, own, -1).reshape(pp, -1, rows.shape[own])
+
+
+def groups_at(layout: Parallel, lane: str, device: int) -> Ranks:
+    """(groups, members): the groups that the lane's ops of a device are for. Of a pair of devices with copies, which
+    are in the same groups, only the first has them here, so that a sum over devices counts each group once."""
+    stages = members(layout, lane)
+    found: Ranks = stages[device : device + 1].reshape(-1, stages.shape[-1])
+    return found

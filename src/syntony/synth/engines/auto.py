@@ -59,8 +59,9 @@ class Candidate:
     takes: Literal["little", "long", "all"] = "little"
 
 
-def _up_to(ranks: int) -> Callable[[Topology, Collective], bool]:
-    return lambda topology, collective: collective.ranks <= ranks
+def _up_to(ranks: int, rooted: int = 0) -> Callable[[Topology, Collective], bool]:
+    """`rooted`: of collectives with a root, whose few trees what is too slow for the trees of all ranks still finds."""
+    return lambda topology, collective: collective.ranks <= (rooted if rooted and collective.rooted else ranks)
 
 
 def _trees(topology: Topology, collective: Collective) -> bool:
@@ -71,14 +72,9 @@ def _paths(topology: Topology, collective: Collective) -> bool:
     return collective.kind in EXACT_PATHS
 
 
-def _up_to_or_rooted(ranks: int, rooted: int) -> Callable[[Topology, Collective], bool]:
-    """A single root has few trees: what is too slow for the trees of all ranks still serves it."""
-    return lambda topology, collective: collective.ranks <= (rooted if collective.rooted else ranks)
-
-
 def _few_trees(topology: Topology, collective: Collective) -> bool:
     """Few equal trees stream better through switches than many unequal ones."""
-    return _trees(topology, collective) and _up_to_or_rooted(64, 512)(topology, collective)
+    return _trees(topology, collective) and _up_to(64, 512)(topology, collective)
 
 
 def _direct(topology: Topology, collective: Collective) -> bool:
@@ -106,10 +102,10 @@ CANDIDATES = (
     Candidate("forest", _trees),
     Candidate("flow", _paths),
     Candidate("one_shot", _summed_by_all),
-    Candidate("greedy", _up_to_or_rooted(256, 1024)),
+    Candidate("greedy", _up_to(256, 1024)),
     Candidate("bfb", _direct),
     Candidate("pipeline", _few_trees, "long"),
-    Candidate("hierarchy", _up_to_or_rooted(64, 4096)),
+    Candidate("hierarchy", _up_to(64, 4096)),
     Candidate("fast", _uneven),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
