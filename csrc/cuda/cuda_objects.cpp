@@ -21,7 +21,7 @@ std::size_t offset_in_allocation(const std::byte* memory) {
   CUdeviceptr base = 0;
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
   if (ask(&base, nullptr, address) != CUDA_SUCCESS) {
-    throw std::invalid_argument("address " + std::to_string(address) + " is no memory of a GPU of this process");
+    throw std::invalid_argument("address " + std::to_string(address) + " is not memory of a GPU of this process");
   }
   return address - base;
 }

@@ -85,7 +85,7 @@ void Executor::connect(std::span<std::byte* const> arenas) {
     cudaPointerAttributes found{};
     check(cudaPointerGetAttributes(&found, arenas[peer]), "looking at a peer's arena");
     if (found.type != cudaMemoryTypeDevice) {
-      throw std::invalid_argument("the arena of rank " + std::to_string(peer) + " is no memory of a GPU");
+      throw std::invalid_argument("the arena of rank " + std::to_string(peer) + " is not memory of a GPU");
     }
     if (found.device == device_) continue;
     const cudaError_t status = cudaDeviceEnablePeerAccess(found.device, 0);

@@ -452,9 +452,9 @@ class Communicator:
         Makes a Program available as an algorithm. The caller has had it proven.
         """
 
-    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str, str]]) -> None:
+    def set_size_ranges(self, name: str, collective: str, ranges: Sequence[tuple[int, str, str]]) -> None:
         """
-        Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first that reaches; the last one serves what is larger. Every rank must pass the same.
+        Makes `name` an algorithm that depends on the size. `ranges` has (last size in bytes, algorithm, reason) in ascending order; the last algorithm also serves larger sizes. Every rank must pass the same.
         """
 
     def set_levels(self, levels: Sequence[Sequence[int]]) -> None:

@@ -43,9 +43,9 @@ def _wrong(exchange: Exchange) -> None:
             array[0] += 1
 
         group.all_reduce = spoilt  # type: ignore[method-assign, assignment]
-        dice = random.Random(7)
+        rng = random.Random(7)
         for _ in range(100):
-            random_operation(group, dice)
+            random_operation(group, rng)
 
 
 def test_a_wrong_sum_does_not_pass() -> None:

@@ -19,10 +19,10 @@ TABLE, WIDTH = 200, 5
 
 def brought(rank: int, step: int, first: int) -> tuple[Rows, Values]:
     """Rows by Zipf's law, from `first` on, some of them twice; a rank has none now and then."""
-    dice = np.random.default_rng((rank, step))
-    count = 0 if (rank + step) % 5 == 0 else int(dice.integers(1, 80))
-    rows = (first + np.minimum(dice.zipf(1.5, count), TABLE) - 1) % TABLE
-    return rows.astype(np.int64), dice.integers(-8, 9, (count, WIDTH)).astype(np.float32)  # sums are exact
+    rng = np.random.default_rng((rank, step))
+    count = 0 if (rank + step) % 5 == 0 else int(rng.integers(1, 80))
+    rows = (first + np.minimum(rng.zipf(1.5, count), TABLE) - 1) % TABLE
+    return rows.astype(np.int64), rng.integers(-8, 9, (count, WIDTH)).astype(np.float32)  # sums are exact
 
 
 def expected(step: int, first: int) -> tuple[list[int], list[list[float]]]:

@@ -137,7 +137,7 @@ def test_a_portfolio_takes_the_schedule_for_the_size(tmp_path: Path) -> None:
         for count in COUNTS:
             execute(group, "all_gather", name, count)
         with pytest.raises(ValueError, match="must have ascending sizes, but after 5 bytes comes 5"):
-            group._core.set_turns("t", "all_gather", [(5, "ring", ""), (5, "direct", "")])
+            group._core.set_size_ranges("t", "all_gather", [(5, "ring", ""), (5, "direct", "")])
 
     on_ranks(network.ranks, job)
 

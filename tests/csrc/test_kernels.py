@@ -324,7 +324,7 @@ def test_refusals() -> None:
         _core.reduce("float32", "sum", four, [])
     with pytest.raises(ValueError, match="a source has 6 bytes, the destination 4"):
         _core.reduce("int16", "sum", four, [four, six])
-    with pytest.raises(ValueError, match="6 bytes are no whole number of float32 elements"):
+    with pytest.raises(ValueError, match="6 bytes are not a whole number of float32 elements"):
         _core.reduce("float32", "sum", six, [six])
     with pytest.raises(ValueError, match="overlaps the destination"):
         _core.reduce("uint8", "sum", six[:4], [six[2:], six[2:]])

@@ -22,14 +22,14 @@ class WrongError(AssertionError):
     """The Program went wrong in this run."""
 
 
-def run(program: Program, in_place: bool, dice: random.Random) -> None:
+def run(program: Program, in_place: bool, rng: random.Random) -> None:
     """One random execution; raises WrongError on deadlock, on reading nothing, and on wrong or unequal results."""
-    _Run(program, in_place, dice).go()
+    _Run(program, in_place, rng).go()
 
 
 class _Run:
-    def __init__(self, program: Program, in_place: bool, dice: random.Random) -> None:
-        self.program, self.in_place, self.dice = program, in_place, dice
+    def __init__(self, program: Program, in_place: bool, rng: random.Random) -> None:
+        self.program, self.in_place, self.rng = program, in_place, rng
         self.lanes: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
         self.operands: dict[int, list[Address]] = {}
         self.after: dict[int, list[tuple[int, int]]] = {}
@@ -56,7 +56,7 @@ class _Run:
             self.chunk[address] = chunk
             if space == Space.input:
                 inputs[agent, chunk] = address
-                value = (self.dice.getrandbits(60), self.dice.uniform(-1, 1) * 10 ** self.dice.randint(-8, 8))
+                value = (self.rng.getrandbits(60), self.rng.uniform(-1, 1) * 10 ** self.rng.randint(-8, 8))
                 self.memory[address] = self.given[agent, chunk] = value
             elif space == Space.output and self.in_place:
                 self.alias[address] = inputs.get((agent, chunk), address)
@@ -77,9 +77,9 @@ class _Run:
             ready = [lane for lane in left if self._ready(lane)]
             if not ready:
                 raise WrongError("deadlock")
-            lane = self.dice.choice(ready)
+            lane = self.rng.choice(ready)
             # Runs of random length, so that lanes get far apart.
-            for _ in range(self.dice.choice((1, 1, 4, 64))):
+            for _ in range(self.rng.choice((1, 1, 4, 64))):
                 self._perform(self.lanes[lane][self.done[lane]])
                 self.done[lane] += 1
                 if self.done[lane] == len(self.lanes[lane]):

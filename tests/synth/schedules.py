@@ -235,10 +235,10 @@ def _links_suffice(schedule: Schedule) -> bool:
 
 
 def _sums_right(schedule: Schedule, seed: int) -> bool:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     collective, values = schedule.collective, schedule.values
     own = {
-        (rank, chunk): dice.getrandbits(60) for chunk in range(len(collective.chunks)) for rank in collective.pre(chunk)
+        (rank, chunk): rng.getrandbits(60) for chunk in range(len(collective.chunks)) for rank in collective.pre(chunk)
     }
     held: dict[tuple[int, int], int] = {}
     for value, rank in enumerate(values.rank.tolist()):
@@ -249,7 +249,7 @@ def _sums_right(schedule: Schedule, seed: int) -> bool:
     moving: dict[tuple[int, int, int], int] = {}  # (rank, sum, operand) -> what arrived
     for step in range(schedule.steps):
         rows = [row for row in schedule.transfers.rows() if row.step == step]
-        dice.shuffle(rows)
+        rng.shuffle(rows)
         if any((row.src, row.value) not in held for row in rows):
             return False
         before = dict(held)

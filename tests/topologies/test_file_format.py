@@ -159,10 +159,10 @@ def _put(value: Any, *path: Any) -> Callable[[Any], None]:
         (_put("1/0", "links", 5, "bandwidth"), 'links[5].bandwidth is "1/0"; it must be bytes/s, positive'),
         (_put("-5", "links", 5, "bandwidth"), "links[5].bandwidth"),
         (_put(None, "links", 5, "bandwidth"), "links[5].bandwidth is null"),
-        (_put("2", "links", 5, "bandwidth"), "generator 0 is no automorphism"),
+        (_put("2", "links", 5, "bandwidth"), "generator 0 is not an automorphism"),
         (_put([0, 1], "generators", 0), "generator 0 is not a permutation of the node ids 0..3"),
         (_put([0, 1, 2, "3"], "generators", 0), "generators[0] must be a list of node numbers"),
-        (_put([1, 0, 2, 3], "generators", 0), "generator 0 is no automorphism"),
+        (_put([1, 0, 2, 3], "generators", 0), "generator 0 is not an automorphism"),
         (_put(1, "links_"), 'the file has the unknown key "links_" (known: format, version'),
     ],
 )

@@ -35,7 +35,7 @@ LINK = Link(0, 0, 1, 1e-6, Fraction(10))
         (RANKS, (replace(LINK, alpha=float("nan")),), (), "alpha nan"),
         (RANKS, (replace(LINK, bandwidth=Fraction(0)),), (), "bandwidth 0"),
         (RANKS, (replace(LINK, bandwidth=1e9),), (), "exact Fraction"),  # type: ignore[arg-type]
-        (RANKS, (LINK,), ((1, 0),), "generator 0 is no automorphism: it maps link 0 (0 -> 1) to 1 -> 0"),
+        (RANKS, (LINK,), ((1, 0),), "generator 0 is not an automorphism: it maps link 0 (0 -> 1) to 1 -> 0"),
         (RANKS, (), ((0, 0),), "generator 0 is not a permutation"),
         (RANKS, (), ((1, 0), (0, 1, 2)), "generator 1 is not a permutation"),
         ((*RANKS, SWITCH), (), ((0, 2, 1),), "maps node 1 (rank) to node 2 (switch)"),

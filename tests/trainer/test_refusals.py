@@ -86,7 +86,7 @@ def test_a_plan_of_another_step(tmp_path: Path) -> None:
         ("search:tries=3", {}, "search has the knobs seconds, of a core, and tried"),
         ("search", {"seconds": 0}, "search has the knobs"),
         ("search", {"tried": "many"}, "are numbers"),
-        ("need:slice", {}, "'slice' is no knob=value"),
+        ("need:slice", {}, "'slice' is not of the form knob=value"),
         ("fifo", {"slice": 1}, "fifo"),
         ("t3", {}, "nothing moves on"),
     ],

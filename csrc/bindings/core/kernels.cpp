@@ -34,8 +34,8 @@ ReduceOp parse_op(std::string_view name) {
 
 std::size_t count_of(DType dtype, std::size_t bytes) {
   if (bytes % size_of(dtype) != 0) {
-    throw std::invalid_argument(std::to_string(bytes) + " bytes are no whole number of " + std::string(name_of(dtype)) +
-                                " elements");
+    throw std::invalid_argument(std::to_string(bytes) + " bytes are not a whole number of " +
+                                std::string(name_of(dtype)) + " elements");
   }
   return bytes / size_of(dtype);
 }

@@ -116,7 +116,7 @@ std::string wanted_transport() {
   std::string wanted = variable == nullptr || *variable == '\0' ? "tcp" : variable;
   if (wanted == "tcp" || wanted == "ucx" || wanted == "libfabric" || wanted == "auto") return wanted;
   throw Error(Error::Kind::invalid,
-              "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, libfabric, auto");
+              "SYNTONY_TRANSPORT=" + wanted + " is not a transport between hosts: there are tcp, ucx, libfabric, auto");
 }
 
 /// What ranks must have in common, by name.

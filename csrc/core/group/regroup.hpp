@@ -1,7 +1,7 @@
 // How the ranks of a group make another group using only the control plane of the group they have.
 //
-//      split    everybody says colour and key      -> all of one colour meet, in the order of the keys
-//      shrink   everybody says who is gone, again and again until all say the same -> the others meet
+//      split    each rank posts its color and key             -> ranks of one color meet, in the order of their keys
+//      shrink   each rank posts whom it knows to be gone, until all post the same -> the others meet
 //
 // Both are a sequence of rounds, each an all_gather of posted messages (ControlPlane::post). A sequence begins with a
 // round of all ranks; the members of the new group then introduce themselves as in any group, with the rounds as their

@@ -328,7 +328,7 @@ void AggregationClient::join(const AggregationWays& ways, const Token& token, mi
   receive_whole(&challenge, sizeof(challenge), deadline, interrupt);
   if (challenge.magic != kAggregationMagic || challenge.version != kAggregationVersion) {
     throw Error(Error::Kind::mismatch,
-                "what listens at " + address_.text() + " is no aggregator, or one of another version of Syntony");
+                "what listens at " + address_.text() + " is not an aggregator, or one of another version of Syntony");
   }
   datagrams_ = std::make_unique<Datagrams>(TcpAddress::local(socket_.get()), 0, kLongestDatagram);
   AggregationHello hello;
@@ -347,7 +347,7 @@ void AggregationClient::join(const AggregationWays& ways, const Token& token, mi
   judge(frame, deadline, interrupt);
   AggregationWelcome welcome;
   if (frame.kind != Kind::welcome || frame.length != sizeof(welcome)) {
-    throw Error(Error::Kind::mismatch, "what listens at " + address_.text() + " is no aggregator");
+    throw Error(Error::Kind::mismatch, "what listens at " + address_.text() + " is not an aggregator");
   }
   receive_whole(&welcome, sizeof(welcome), deadline, interrupt);
   window_ = welcome.window;
@@ -478,7 +478,7 @@ void AggregationClient::listen(const Interrupt& interrupt) {
 
 void AggregationClient::judge(const AggregationFrame& frame, Clock::time_point deadline, const Interrupt& interrupt) {
   if (frame.magic != kAggregationMagic || frame.token != token_[0]) {
-    throw Error(Error::Kind::mismatch, "what listens at " + address_.text() + " is no aggregator of this job");
+    throw Error(Error::Kind::mismatch, "what listens at " + address_.text() + " is not an aggregator of this job");
   }
   if (frame.kind != Kind::failure) return;
   AggregationFailure failure;

@@ -87,7 +87,7 @@ AggregationWay::AggregationWay(const std::string& text) {
   const std::size_t comma = text.find(',');
   const std::string word = text.substr(0, comma);
   const std::size_t space = word.find(' ');
-  if (space == std::string::npos) refuse("'" + text + "' is no way to an aggregator");
+  if (space == std::string::npos) refuse("'" + text + "' is not a way to an aggregator");
   address = address_in(word.substr(0, space));
   under = number_in(std::string_view(word).substr(space + 1), text);
   if (comma != std::string::npos) above = text.substr(comma + 1);

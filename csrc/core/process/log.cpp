@@ -26,7 +26,7 @@ LogLevel read_level() {
   const auto found = std::ranges::find(kNames, text);
   if (found == kNames.end()) {
     throw Error(Error::Kind::invalid,
-                "SYNTONY_DEBUG=" + std::string(variable) + " is no level: there are WARN, INFO, TRACE");
+                "SYNTONY_DEBUG=" + std::string(variable) + " is not a level: there are WARN, INFO, TRACE");
   }
   return static_cast<LogLevel>(found - kNames.begin());
 }

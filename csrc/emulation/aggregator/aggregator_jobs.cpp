@@ -53,7 +53,7 @@ void Aggregator::greet(Peer& peer, const AggregationHello& hello, const std::str
       hello.port < 1 || hello.port > 65535 || hello.window < 1 || hello.slot_bytes < 64) {
     return refuse(peer, Error::Kind::invalid, kNobody,
                   rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
-                      " is no worker; an aggregator takes 1 to " + std::to_string(kMostWorkers));
+                      " is not a worker; an aggregator takes 1 to " + std::to_string(kMostWorkers));
   }
   if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, peer.nonce, hello, above)) {
     return refuse(peer, Error::Kind::aborted, hello.rank,

@@ -209,8 +209,8 @@ ExchangePlan plan_exchange(std::size_t boxes, std::size_t per_box, std::span<con
   if (per_box == 0) throw std::invalid_argument("a box has at least one rank");
   const std::size_t ranks = boxes * per_box;
   if (matrix.size() != ranks * ranks) {
-    throw std::invalid_argument(std::to_string(matrix.size()) + " entries are no matrix of " + std::to_string(ranks) +
-                                " ranks");
+    throw std::invalid_argument(std::to_string(matrix.size()) + " entries are not a matrix of " +
+                                std::to_string(ranks) + " ranks");
   }
   return Planner(boxes, per_box, matrix).plan();
 }

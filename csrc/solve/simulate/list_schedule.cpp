@@ -156,7 +156,7 @@ ListSchedule list_schedule(const Tasks& tasks) {
   check_offset("offset", tasks.offset, tasks.link.size(), 0);
   for (const auto& [name, column] : {std::pair{"waiter", tasks.waiter}, std::pair{"awaited", tasks.awaited}}) {
     for (std::size_t row = 0; row < column.size(); ++row) {
-      if (column[row] < 0 || static_cast<std::size_t>(column[row]) >= count) refuse(name, row, "is no task");
+      if (column[row] < 0 || static_cast<std::size_t>(column[row]) >= count) refuse(name, row, "is not a task");
     }
   }
   return ListScheduler(tasks).run();

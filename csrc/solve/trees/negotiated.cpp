@@ -200,7 +200,7 @@ NegotiatedTrees negotiated_trees(const NegotiationRequest& request) {
                "a hop ends at no receiver");
   }
   check_that(std::ranges::all_of(request.root, [&](auto root) { return below(root, request.receivers); }),
-             "a tree's root is no receiver");
+             "a tree's root is not a receiver");
   check_that(std::ranges::all_of(request.link, [&](auto link) { return below(link, request.seconds.size()); }),
              "a hop takes a link that does not exist");
   check_that(request.offset.front() == 0 && request.offset.back() == static_cast<std::int64_t>(request.link.size()) &&

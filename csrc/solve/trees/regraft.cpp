@@ -471,7 +471,7 @@ Forest regraft(const RegraftRequest& request) {
                  std::ranges::is_sorted(request.route_offset),
              "the routes' offsets do not fit their links");
   for (const std::int64_t root : request.root) {
-    check_that(root >= 0 && root < static_cast<std::int64_t>(request.receivers), "a tree's root is no receiver");
+    check_that(root >= 0 && root < static_cast<std::int64_t>(request.receivers), "a tree's root is not a receiver");
   }
   return Mending(request).run();
 }

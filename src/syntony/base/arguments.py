@@ -85,5 +85,5 @@ def exponent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no exponent: it must be 0 or above, such as 1.2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an exponent: it must be 0 or above, such as 1.2")
     return value

@@ -122,7 +122,7 @@ def _require_ending(action: Output, path: Path) -> None:
 def _require_folder(path: Path) -> None:
     """Requires a folder that exists and is writable, or whose parent is; then it is created."""
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path}: it is a file, and no folder")
+        raise UserError(f"{path}: it is a file, not a folder")
     if not path.exists() and not path.parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.parent}")
     _try((path if path.exists() else path.parent) / "new")

@@ -150,8 +150,8 @@ class Communicator(Verbs):
         table = f"portfolio of {first.collective.kind} on {first.topology.name}"
         names = [add(Loaded(entry.schedule), f"{table}, {number}") for number, entry in enumerate(entries)]
         ends = [sys.maxsize if entry.last is None else entry.last for entry in entries]
-        turns = [(end, part, "its turn in the portfolio") for end, part in zip(ends, names, strict=True)]
-        self._core.set_turns(table, first.collective.kind, turns)
+        ranges = [(end, part, "its range in the portfolio") for end, part in zip(ends, names, strict=True)]
+        self._core.set_size_ranges(table, first.collective.kind, ranges)
         return table
 
     def record(self) -> Dump:

@@ -219,7 +219,7 @@ def _group(row: object, ranks: int, where: str) -> AllReduce:
 
 def _rank(value: object, ranks: int, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < ranks:
-        raise TopologyError(f"{where}: {shown(value)} is no rank; ranks are 0 to {ranks - 1}")
+        raise TopologyError(f"{where}: {shown(value)} is not a rank; ranks are 0 to {ranks - 1}")
     return value
 
 
@@ -229,5 +229,5 @@ def _bytes(value: object, where: str) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not (math.isfinite(number) and number >= 0):
-        raise TopologyError(f"{where}: {shown(value)} is no number of bytes; it must be finite and not negative")
+        raise TopologyError(f"{where}: {shown(value)} is not a number of bytes; it must be finite and not negative")
     return number

@@ -296,7 +296,7 @@ class Topology:
                     "which is of another kind"
                 )
             if not np.array_equal(np.sort(self._wires(moved)), wires):
-                raise TopologyError(f"{what} is no automorphism: {self._lost_link(moved)}")
+                raise TopologyError(f"{what} is not an automorphism: {self._lost_link(moved)}")
 
 
 def _in_order(entries: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:

@@ -39,8 +39,8 @@ def cases(folder: Path, ranks: int, network: str) -> Path:
             (str(path), torch.float32, 0),
         ):
             each = length * (ranks if collective in ("reduce_scatter", "all_to_all") else 1)
-            dice = torch.Generator().manual_seed(7 * length + ranks)
-            inputs = [torch.randn(each, generator=dice).to(dtype) for _ in range(ranks)]
+            rng = torch.Generator().manual_seed(7 * length + ranks)
+            inputs = [torch.randn(each, generator=rng).to(dtype) for _ in range(ranks)]
             outputs = interpret(program_of(collective, schedule, ranks), [tensor.clone() for tensor in inputs])
             case = {"collective": collective, "schedule": schedule, "inputs": inputs, "outputs": outputs}
             found.append(case)

@@ -26,7 +26,7 @@ def test_the_page_compares_the_records_of_all_ranks() -> None:
     first, second, third, *rest = page.splitlines()
     assert first == "rank 1 gave no record: its worker server says 503: ConnectionError: refused"
     assert second.startswith("rank 2 gave no record: ")
-    assert third.startswith("rank 3 gave no record: the record of rank 3 is no flight record of Syntony's")
+    assert third.startswith("rank 3 gave no record: the record of rank 3 is not a flight record of Syntony's")
     assert rest[0] == "no rank is behind"
     assert "all_reduce" in page
     assert "seen on the page" in page

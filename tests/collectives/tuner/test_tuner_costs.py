@@ -1,4 +1,4 @@
-"""Fits and turns on costs that are known, and the file that keeps them."""
+"""Fits and ranges on costs that are known, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from syntony.base.command import UserError
 from syntony.collectives.tuner import report, table
-from syntony.collectives.tuner.costs import MODELS, Key, fit, interpolation, line, predicted_unseen, turns
+from syntony.collectives.tuner.costs import MODELS, Key, fit, interpolation, line, predicted_unseen, ranges
 from syntony.collectives.tuner.grammar import Choice, Rule
 from syntony.collectives.tuner.measure import Effort, calls_per_round, typical
 from syntony.collectives.tuner.table import Place, Table
@@ -51,7 +51,7 @@ def test_the_turn_is_where_the_lines_cross(alpha: float, beta: float) -> None:
     quick = {size: 1e-6 + size * 10 * beta for size in SIZES}
     wide = {size: alpha + size * beta for size in SIZES}
     crossing = (alpha - 1e-6) / (9 * beta)
-    found = turns({"quick": fit(quick), "wide": fit(wide)}, SIZES)
+    found = ranges({"quick": fit(quick), "wide": fit(wide)}, SIZES)
     assert [name for _, name in found] == ["quick", "wide"]
     (last, _), (end, _) = found
     assert end is None
@@ -66,7 +66,7 @@ def test_noise_makes_no_turns() -> None:
         name: fit({size: (1e-5 + size * 1e-9) * (1 + 0.03 * noise.standard_normal()) for size in SIZES})
         for name in ("a", "b", "c")
     }
-    assert len(turns(fits, SIZES)) == 1, f"seed {seed}"
+    assert len(ranges(fits, SIZES)) == 1, f"seed {seed}"
 
 
 @pytest.mark.parametrize("sizes", [[1 << 20], [8, 1 << 20]])
@@ -151,7 +151,7 @@ def test_a_table_comes_back_and_its_rules_follow(place: Place, tmp_path: Path) -
     assert found is not None
     assert found == some_table(place)
     all_reduce, broadcast = found.rules()
-    assert [turn.algorithm for turn in all_reduce.turns] == ["direct", "ring"]
+    assert [entry.algorithm for entry in all_reduce.ranges] == ["direct", "ring"]
     assert broadcast == Rule(("broadcast",), (Choice("dbt"),))
     assert found.rules({"all_reduce": {"ring"}, "broadcast": {"dbt"}}) == (Rule(("all_reduce",), (Choice("direct"),)),)
 

@@ -24,15 +24,15 @@ def read(text: str) -> dict[str, Rule]:
 
 def test_what_rules_mean() -> None:
     rules = read(" all_reduce : two_shot <= 64K , ring ;\n broadcast,reduce:dbt;")
-    assert rules["all_reduce"].turns == (Choice("two_shot", 65536), Choice("ring"))
-    assert rules["broadcast"].turns == rules["reduce"].turns == (Choice("dbt"),)
+    assert rules["all_reduce"].ranges == (Choice("two_shot", 65536), Choice("ring"))
+    assert rules["broadcast"].ranges == rules["reduce"].ranges == (Choice("dbt"),)
     assert read("") == {}
 
 
 def test_a_rule_without_collectives_is_for_those_that_are_left_and_have_it() -> None:
     rules = read("ring; all_reduce:dbt")
-    assert rules["all_reduce"].turns == (Choice("dbt"),)
-    assert rules["broadcast"].turns == (Choice("ring"),)
+    assert rules["all_reduce"].ranges == (Choice("dbt"),)
+    assert rules["broadcast"].ranges == (Choice("ring"),)
     assert "reduce" not in rules
     excluded = read("^two_shot,ring")
     assert {name: rule.excluded for name, rule in excluded.items()} == {
@@ -44,10 +44,10 @@ def test_a_rule_without_collectives_is_for_those_that_are_left_and_have_it() -> 
 @pytest.mark.parametrize(
     ("text", "place", "said"),
     [
-        ("all_reduce:rign<=8", 12, 'is no algorithm of all_reduce: it has .* .did you mean ring'),
-        ("reduce:two_shot", 8, "is no algorithm of reduce"),
+        ("all_reduce:rign<=8", 12, 'is not an algorithm of all_reduce: it has .* .did you mean ring'),
+        ("reduce:two_shot", 8, "is not an algorithm of reduce"),
         ("all_reduce:ring,dbt", 16, 'limit it with "<="'),
-        ("all_redcue:ring", 1, "is no collective: .* .did you mean all_reduce"),
+        ("all_redcue:ring", 1, "is not a collective: .* .did you mean all_reduce"),
         ("ring:all_reduce", 1, "is no collective"),
         ("all_reduce:ring<=1M,dbt<=64K", 26, "must be more than the size before it, 1M"),
         ("all_reduce:ring<=8X", 18, "is no size"),
@@ -83,10 +83,10 @@ def some_rules(draw: st.DrawFn) -> tuple[Rule, ...]:
             excluded = draw(st.sets(st.sampled_from(known), min_size=1, max_size=len(known) - 1))
             rules.append(Rule((collective,), excluded=frozenset(excluded)))
         else:
-            turns = [Choice(draw(names), last) for last in sorted(draw(st.sets(sizes, max_size=3)))]
-            if not turns or draw(st.booleans()):
-                turns.append(Choice(draw(names)))
-            rules.append(Rule((collective,), tuple(turns)))
+            ranges = [Choice(draw(names), last) for last in sorted(draw(st.sets(sizes, max_size=3)))]
+            if not ranges or draw(st.booleans()):
+                ranges.append(Choice(draw(names)))
+            rules.append(Rule((collective,), tuple(ranges)))
     return tuple(rules)
 
 
@@ -98,7 +98,7 @@ def test_rules_print_as_they_read(rules: tuple[Rule, ...]) -> None:
 @given(sizes)
 def test_sizes_print_as_they_read(size: int) -> None:
     (rule,) = parse(f"all_reduce:ring<={show_size(size)}", "x", KNOWN)
-    assert rule.turns == (Choice("ring", size),)
+    assert rule.ranges == (Choice("ring", size),)
 
 
 words = ["all_reduce", "reduce", "ring", "two_shot", "auto", ":", ";", ",", "^", "<=", "<", "8", "64K", " ", "\n", "é"]

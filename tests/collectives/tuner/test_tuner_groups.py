@@ -265,7 +265,7 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
     expected = {(c, a) for c in ("all_reduce", "scatter") for a in settings.self_sufficient(c)}
     assert measured == expected | {("all_reduce", "mine")}
     assert all([point[0] for point in entry["points"]] == [8, 1024, 65536] for entry in found["costs"])
-    assert {row["collective"] for row in found["turns"]} == {"all_reduce", "scatter"}
+    assert {row["collective"] for row in found["ranges"]} == {"all_reduce", "scatter"}
     kept = table.load(Place.here([[0, 1]]))
     assert kept is not None
     assert {(key.collective, key.algorithm) for key in kept.costs} == measured - {("all_reduce", "mine")}

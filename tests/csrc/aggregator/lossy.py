@@ -33,9 +33,9 @@ def lossy(address: str, loss: float, seed: int = 1) -> Iterator[str]:
 
 
 class _Relay:
-    def __init__(self, address: str, loss: float, dice: random.Random) -> None:
+    def __init__(self, address: str, loss: float, rng: random.Random) -> None:
         host, _, port = address.rpartition(":")
-        self.goal, self.loss, self.dice = (host, int(port)), loss, dice
+        self.goal, self.loss, self.rng = (host, int(port)), loss, rng
         self.stopped = threading.Event()
         self.listener = socket.create_server((host, 0))
         self.up = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -54,7 +54,7 @@ class _Relay:
         self.selector.close()
 
     def _lost(self) -> bool:
-        return self.dice.random() < self.loss
+        return self.rng.random() < self.loss
 
     def _up(self, packets: socket.socket) -> None:
         data = packets.recv(1 << 16)

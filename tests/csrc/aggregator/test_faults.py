@@ -272,32 +272,32 @@ def test_a_packet_before_all_have_come_is_passed_over() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_garbage_never_harms_the_others(seed: int) -> None:
     """Random damage to a worker's bytes: its job may fail, the aggregator and other jobs may not."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with aggregator(slots=8, slot_bytes=256, tenants=4) as address:
         for number in range(40):
-            job = Job(address, dice.choice((1, 2)))
+            job = Job(address, rng.choice((1, 2)))
             wire = Wire(job, 0)
             if job.ranks == 1:
                 assert wire.receive()[0] == WELCOME
-            elements = dice.randrange(1, 400)
+            elements = rng.randrange(1, 400)
             stream = bytearray(wire.frame(LATE, bytes(8)))
             parts = [
                 wire.part(chunk, elements, min(64, elements - 64 * chunk)) for chunk in range((elements + 63) // 64)
             ]
             for part in parts:
                 damaged = bytearray(part)
-                if dice.random() < 0.7:
-                    damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
-                wire.send_packet(bytes(damaged[: dice.randrange(len(damaged) + 1)] if dice.random() < 0.3 else damaged))
-            for _ in range(dice.randrange(4)):
-                at = dice.randrange(len(stream))
-                match dice.randrange(3):
+                if rng.random() < 0.7:
+                    damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+                wire.send_packet(bytes(damaged[: rng.randrange(len(damaged) + 1)] if rng.random() < 0.3 else damaged))
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(len(stream))
+                match rng.randrange(3):
                     case 0:
-                        stream[at] ^= 1 << dice.randrange(8)
+                        stream[at] ^= 1 << rng.randrange(8)
                     case 1:
-                        del stream[at : at + dice.randrange(1, 40)]
+                        del stream[at : at + rng.randrange(1, 40)]
                     case _:
-                        stream[at:at] = dice.randbytes(dice.randrange(1, 40))
+                        stream[at:at] = rng.randbytes(rng.randrange(1, 40))
                 if not stream:
                     break
             with suppress(ConnectionError):

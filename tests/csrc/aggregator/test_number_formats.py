@@ -145,8 +145,8 @@ def test_fpisa_truncates_downwards_where_float32_rounds() -> None:
 
 def test_loss_of_precision_by_format() -> None:
     """Of numbers of like size, as gradients are: blocks of integers lose less than float32 does, bfloat16 most."""
-    dice = np.random.default_rng(7)
-    sources = [dice.standard_normal(1 << 16).astype(np.float32) for _ in range(8)]
+    rng = np.random.default_rng(7)
+    sources = [rng.standard_normal(1 << 16).astype(np.float32) for _ in range(8)]
     exact = np.sum([source.astype(np.float64) for source in sources], axis=0)
     error = {
         number_format: float(np.abs(through(number_format, sources) - exact).max())

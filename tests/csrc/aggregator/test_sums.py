@@ -15,10 +15,10 @@ from tests.sampled import examples
 
 
 def numbers(ranks: int, elements: int, dtype: str = "float32", seed: int = 0) -> list[Array]:
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     if dtype == "int32":
-        return [dice.integers(-(2**20), 2**20, elements).astype(np.int32) for _ in range(ranks)]
-    return [dice.standard_normal(elements).astype(dtype) for _ in range(ranks)]
+        return [rng.integers(-(2**20), 2**20, elements).astype(np.int32) for _ in range(ranks)]
+    return [rng.standard_normal(elements).astype(dtype) for _ in range(ranks)]
 
 
 def in_rank_order(sources: list[Array]) -> Array:

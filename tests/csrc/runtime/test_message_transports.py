@@ -178,7 +178,7 @@ def test_auto_takes_tcp_where_a_rank_has_no_rdma_device() -> None:
 
 def test_a_transport_that_is_none_is_told() -> None:
     said = failed_to_join([{"SYNTONY_TRANSPORT": "rdma"}] * 2)
-    assert "SYNTONY_TRANSPORT=rdma is no transport between hosts: there are tcp, ucx, libfabric, auto" in said
+    assert "SYNTONY_TRANSPORT=rdma is not a transport between hosts: there are tcp, ucx, libfabric, auto" in said
 
 
 def test_transports_that_differ_are_told() -> None:

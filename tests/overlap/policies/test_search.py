@@ -83,7 +83,7 @@ def test_chains() -> None:
     assert plan.graph.layout
     assert plan.graph.layout.schedule == "zb2p"
     for wrong, sentence in (
-        ("ddp:cap", "is no knob=value"),
+        ("ddp:cap", "is not of the form knob=value"),
         ("dpd", "did you mean ddp"),
         ("ddp:cup=1", "no knob 'cup'"),
     ):

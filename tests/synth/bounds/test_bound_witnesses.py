@@ -112,8 +112,8 @@ def test_an_adder_in_a_witness_is_written_read_and_not_believed(tmp_path: Path) 
     assert read(tmp_path / "f.json").bounds == bounds
     for wrong, why in (
         (replace(partition, adders=()), "which switches that copy or add can save"),
-        (replace(partition, adders=(8, 0)), "node 0 is no switch whose adding has a rate"),
-        (replace(partition, adders=(8, 99)), "node 99 is no switch whose adding has a rate"),
+        (replace(partition, adders=(8, 0)), "its witness names node 0; an adder is a switch"),
+        (replace(partition, adders=(8, 99)), "its witness names node 99; an adder is a switch"),
         (replace(partition, bandwidth=partition.bandwidth / 2), "its witness proves"),
     ):
         false = Bounds(bounds.latency, Throughput.by(wrong))

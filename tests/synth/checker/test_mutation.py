@@ -36,9 +36,9 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-def drop_instruction(original: Program, dice: random.Random) -> Program:
+def drop_instruction(original: Program, rng: random.Random) -> Program:
     """Without one instruction; what waited for it waits for nothing, later ones move up."""
-    row = dice.randrange(len(original.instructions))
+    row = rng.randrange(len(original.instructions))
     agent, lane = original.instructions[row, :2].tolist()
     position = int(original.position[row])
     owner = np.repeat(np.arange(len(original.instructions)), original.field("dependency_count"))
@@ -66,22 +66,22 @@ def drop_instruction(original: Program, dice: random.Random) -> Program:
     )
 
 
-def drop_dependency(original: Program, dice: random.Random) -> Program:
+def drop_dependency(original: Program, rng: random.Random) -> Program:
     """Without one dependency."""
     if not len(original.dependencies):
-        return drop_instruction(original, dice)
-    at = dice.randrange(len(original.dependencies))
+        return drop_instruction(original, rng)
+    at = rng.randrange(len(original.dependencies))
     owner = np.repeat(np.arange(len(original.instructions)), original.field("dependency_count"))
     instructions = original.instructions.copy()
     instructions[owner[at], COLUMN["dependency_count"]] -= 1
     return original.replace(instructions=instructions, dependencies=np.delete(original.dependencies, at, axis=0))
 
 
-def change_field(original: Program, dice: random.Random) -> Program:
+def change_field(original: Program, rng: random.Random) -> Program:
     """Another peer, slot, space, channel or opcode for one instruction."""
     instructions = original.instructions.copy()
-    row = dice.randrange(len(instructions))
-    name, limit = dice.choice(
+    row = rng.randrange(len(instructions))
+    name, limit = rng.choice(
         (
             ("recv_peer", original.ranks),
             ("send_peer", original.ranks),
@@ -94,27 +94,27 @@ def change_field(original: Program, dice: random.Random) -> Program:
             ("opcode", len(Opcode)),
         )
     )
-    instructions[row, COLUMN[name]] = dice.randrange(limit)
+    instructions[row, COLUMN[name]] = rng.randrange(limit)
     return original.replace(instructions=instructions)
 
 
-def change_operand(original: Program, dice: random.Random) -> Program:
+def change_operand(original: Program, rng: random.Random) -> Program:
     """Another slot for one further source."""
     if not len(original.operands):
-        return change_field(original, dice)
+        return change_field(original, rng)
     operands = original.operands.copy()
-    operands[dice.randrange(len(operands))] = (dice.randrange(len(Space)), dice.randrange(3))
+    operands[rng.randrange(len(operands))] = (rng.randrange(len(Space)), rng.randrange(3))
     return original.replace(operands=operands)
 
 
-def swap_neighbours(original: Program, dice: random.Random) -> Program:
+def swap_neighbours(original: Program, rng: random.Random) -> Program:
     """Two consecutive instructions of a lane in the other order (with their own dependencies and operands)."""
     both = np.flatnonzero(np.all(original.instructions[1:, :2] == original.instructions[:-1, :2], axis=1))
     owned = original.field("operand_count") + original.field("dependency_count")
     plain = [row for row in both.tolist() if not owned[row : row + 2].any()]
     if not plain:
-        return change_field(original, dice)
-    row = dice.choice(plain)
+        return change_field(original, rng)
+    row = rng.choice(plain)
     instructions = original.instructions.copy()
     instructions[[row, row + 1]] = instructions[[row + 1, row]]
     return original.replace(instructions=instructions)
@@ -127,12 +127,12 @@ PROGRAM_MUTATIONS = (drop_instruction, drop_dependency, change_field, change_ope
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_accepted_program_mutants_run_right(name: str, seed: int) -> None:
     original = PROGRAMS[name]()
-    dice = random.Random(f"{name} {seed}")
+    rng = random.Random(f"{name} {seed}")
     counts: Counter[str] = Counter()
     for number in range(60):
-        mutation = dice.choice(PROGRAM_MUTATIONS)
+        mutation = rng.choice(PROGRAM_MUTATIONS)
         try:
-            mutant = mutation(original, dice)
+            mutant = mutation(original, rng)
         except ProgramError:
             counts["malformed"] += 1
             continue
@@ -165,57 +165,57 @@ def test_no_instruction_can_be_left_out(name: str) -> None:
         row = 0
 
     for row in range(len(original.instructions)):
-        dice = Row()
-        dice.row = row
-        verdict = check_program(drop_instruction(original, dice))
+        rng = Row()
+        rng.row = row
+        verdict = check_program(drop_instruction(original, rng))
         assert not verdict.valid, original.where(row)
 
 
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
-def remove(rows: list[Transfer], dice: random.Random, _: Schedule) -> None:
+def remove(rows: list[Transfer], rng: random.Random, _: Schedule) -> None:
     """One transfer less."""
-    rows.pop(dice.randrange(len(rows)))
+    rows.pop(rng.randrange(len(rows)))
 
 
-def duplicate(rows: list[Transfer], dice: random.Random, schedule: Schedule) -> None:
+def duplicate(rows: list[Transfer], rng: random.Random, schedule: Schedule) -> None:
     """One transfer again, in its own or another step."""
-    row = dice.choice(rows)
-    step = dice.choice((row.step, dice.randrange(schedule.steps)))
-    rows.insert(dice.randrange(len(rows) + 1), replace(row, step=step))
+    row = rng.choice(rows)
+    step = rng.choice((row.step, rng.randrange(schedule.steps)))
+    rows.insert(rng.randrange(len(rows) + 1), replace(row, step=step))
 
 
-def redirect(rows: list[Transfer], dice: random.Random, schedule: Schedule) -> None:
+def redirect(rows: list[Transfer], rng: random.Random, schedule: Schedule) -> None:
     """One transfer to another destination, over a link that leads there when there is one."""
-    at = dice.randrange(len(rows))
+    at = rng.randrange(len(rows))
     row = rows[at]
     home = homes(schedule)
-    dst = dice.choice([agent for agent in range(len(home)) if agent not in (row.src, row.dst)])
+    dst = rng.choice([agent for agent in range(len(home)) if agent not in (row.src, row.dst)])
     links = [link.id for link in schedule.topology.links if (link.src, link.dst) == (home[row.src], home[dst])]
-    rows[at] = replace(row, dst=dst, route=(dice.choice(links),) if links else row.route)
+    rows[at] = replace(row, dst=dst, route=(rng.choice(links),) if links else row.route)
 
 
-def swap_steps(rows: list[Transfer], dice: random.Random, schedule: Schedule) -> None:
+def swap_steps(rows: list[Transfer], rng: random.Random, schedule: Schedule) -> None:
     """Two transfers of different steps take each other's step."""
-    one, other = dice.randrange(len(rows)), dice.randrange(len(rows))
+    one, other = rng.randrange(len(rows)), rng.randrange(len(rows))
     rows[one], rows[other] = (
         replace(rows[one], step=rows[other].step),
         replace(rows[other], step=rows[one].step),
     )
 
 
-def change_route(rows: list[Transfer], dice: random.Random, schedule: Schedule) -> None:
+def change_route(rows: list[Transfer], rng: random.Random, schedule: Schedule) -> None:
     """One transfer over another link."""
-    at = dice.randrange(len(rows))
-    rows[at] = replace(rows[at], route=(dice.randrange(len(schedule.topology.links)),))
+    at = rng.randrange(len(rows))
+    rows[at] = replace(rows[at], route=(rng.randrange(len(schedule.topology.links)),))
 
 
-def change_value(rows: list[Transfer], dice: random.Random, schedule: Schedule) -> None:
+def change_value(rows: list[Transfer], rng: random.Random, schedule: Schedule) -> None:
     """One transfer moves another value."""
-    at = dice.randrange(len(rows))
-    value = dice.randrange(len(schedule.values))
-    rows[at] = replace(rows[at], value=value, result=dice.choice((value, rows[at].result)))
+    at = rng.randrange(len(rows))
+    value = rng.randrange(len(schedule.values))
+    rows[at] = replace(rows[at], value=value, result=rng.choice((value, rows[at].result)))
 
 
 def is_named(verdict: Verdict) -> bool:
@@ -228,9 +228,9 @@ def is_named(verdict: Verdict) -> bool:
     )
 
 
-def mutate(schedule: Schedule, mutation: Callable[..., None], dice: random.Random) -> Schedule:
+def mutate(schedule: Schedule, mutation: Callable[..., None], rng: random.Random) -> Schedule:
     rows = schedule.transfers.rows()
-    mutation(rows, dice, schedule)
+    mutation(rows, rng, schedule)
     return replace(schedule, transfers=Transfers.of(rows))
 
 
@@ -241,10 +241,10 @@ def test_a_transfer_removed_duplicated_or_redirected_is_refused(name: str, folde
     `folded`: as files store them, one transfer per orbit where the schedule is symmetric.
     """
     original = fold(SCHEDULES[name]()) if folded else SCHEDULES[name]()
-    dice = random.Random(f"{name} {seed}")
+    rng = random.Random(f"{name} {seed}")
     for number in range(20):
         for mutation in (remove, duplicate, redirect):
-            verdict = check_schedule(mutate(original, mutation, dice))
+            verdict = check_schedule(mutate(original, mutation, rng))
             assert not verdict.valid, f"seed {seed}, mutant {number}: {mutation.__name__} went unnoticed"
             assert is_named(verdict), verdict.fault
 
@@ -252,10 +252,10 @@ def test_a_transfer_removed_duplicated_or_redirected_is_refused(name: str, folde
 @pytest.mark.parametrize(("name", "seed"), one_in(3, [*SCHEDULES], range(10)))
 def test_other_schedule_mutants_are_refused_or_work(name: str, seed: int) -> None:
     original = SCHEDULES[name]()
-    dice = random.Random(f"{name} {seed}")
+    rng = random.Random(f"{name} {seed}")
     for number in range(30):
-        mutation = dice.choice((swap_steps, change_route, change_value))
-        mutant = mutate(original, mutation, dice)
+        mutation = rng.choice((swap_steps, change_route, change_value))
+        mutant = mutate(original, mutation, rng)
         if check_schedule(mutant):
             assert works(mutant), f"seed {seed}, mutant {number} by {mutation.__name__} was accepted"
 

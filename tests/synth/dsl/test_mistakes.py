@@ -106,7 +106,7 @@ MISTAKES: dict[Body, str] = {
     into_the_input: "input[0..1] of rank 1 belongs to the caller; write output(..) or scratch(..)",
     into_elsewhere: "output[0..1] of rank 2 is not at rank 1",
     into_another: "output[1] of rank 1 is for chunk (1,), not for chunk (0,)",
-    no_chunk: "7 is no chunk; take one with input(..), or keep what copy(..) returned",
+    no_chunk: "7 is not a chunk; take one with input(..), or keep what copy(..) returned",
     nothing_to_add: "add needs something to add",
     unequal_parts: "input[0..1] of rank 0 cannot be split into 3 equal parts; it has 2 chunks",
     half_a_sum: "output chunk 0 of rank 2 ends without what ranks 0, 1 contributed",

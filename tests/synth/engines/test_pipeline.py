@@ -138,7 +138,7 @@ def test_wrong_tasks_are_refused() -> None:
         tasks.times()
     tasks.seconds[1] = 1.0
     tasks.waiter[0] = 1_000
-    with pytest.raises(ValueError, match=r"waiter\[0\] is no task"):
+    with pytest.raises(ValueError, match=r"waiter\[0\] is not a task"):
         tasks.times()
 
 

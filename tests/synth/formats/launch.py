@@ -20,14 +20,14 @@ _PARTS = ("reducescatter", "alltoall", "scatter")
 class Launch:
     """`kind` is the collective without its underscores; `block` is how many elements a rank has of its own."""
 
-    def __init__(self, kind: str, ranks: int, block: int, in_place: bool, dice: random.Random) -> None:
-        self.kind, self.ranks, self.block, self.in_place, self.dice = kind, ranks, block, in_place, dice
+    def __init__(self, kind: str, ranks: int, block: int, in_place: bool, rng: random.Random) -> None:
+        self.kind, self.ranks, self.block, self.in_place, self.rng = kind, ranks, block, in_place, rng
         self.memory: dict[Cell, int] = {}
         self.given: dict[Cell, int] = {}
         for rank in range(ranks):
             if rank == 0 or kind not in ("broadcast", "scatter"):
                 for at in range(block * (ranks if kind in _PARTS else 1)):
-                    self.memory[self.cell(rank, "i", at)] = self.given[rank, "i", at] = dice.getrandbits(60)
+                    self.memory[self.cell(rank, "i", at)] = self.given[rank, "i", at] = rng.getrandbits(60)
 
     def cell(self, rank: int, buffer: str, at: int) -> Cell:
         """In place, the output is the input (all_gather: its own part of it; reduce_scatter: a part of it)."""

@@ -22,18 +22,18 @@ Task = Iterator[Any]
 _DEALT = ("re", "res", "rre", "rres")
 
 
-def run(plan: dict[str, Any], dice: random.Random) -> None:
+def run(plan: dict[str, Any], rng: random.Random) -> None:
     """One random launch; raises WrongError on deadlock, on reading nothing, on wrong results and on left signals."""
-    _Launch(plan, dice).go()
+    _Launch(plan, rng).go()
 
 
 class _Launch(Launch):
-    def __init__(self, plan: dict[str, Any], dice: random.Random) -> None:
+    def __init__(self, plan: dict[str, Any], rng: random.Random) -> None:
         self.plan, self.gpus = plan, plan["gpus"]
         kind, ranks = plan["collective"].replace("_", ""), len(self.gpus)
         width = max(gpu["input_chunks"] or gpu["output_chunks"] for gpu in self.gpus)
         width //= ranks if kind in ("reducescatter", "alltoall", "scatter") else 1
-        super().__init__(kind, ranks, 2 * width, plan["inplace"], dice)
+        super().__init__(kind, ranks, 2 * width, plan["inplace"], rng)
         self.packets: dict[Cell, int] = {}
         self.signals: Counter[tuple[int, int, int]] = Counter()  # (from, to, number)
         self.arrived: Counter[tuple[Any, ...]] = Counter()
@@ -47,7 +47,7 @@ class _Launch(Launch):
         tasks: list[Task] = []
         for rank, gpu in enumerate(self.gpus):
             for block in gpu["threadblocks"]:
-                deal = random.Random(self.dice.getrandbits(32))
+                deal = random.Random(self.rng.getrandbits(32))
                 ops = [inner for op in block["ops"] for inner in (op["ops"] if op["name"] == "pipeline" else [op])]
                 shifts = [deal.randrange(THREADS) for _ in ops]
                 tasks += [self.thread(rank, block, ops, shifts, number) for number in range(THREADS)]
@@ -56,8 +56,8 @@ class _Launch(Launch):
             ready = [at for at, condition in waiting.items() if condition is None or condition()]
             if not ready:
                 raise WrongError("deadlock")
-            at = self.dice.choice(ready)
-            for _ in range(self.dice.choice((1, 1, 3, 40))):
+            at = self.rng.choice(ready)
+            for _ in range(self.rng.choice((1, 1, 3, 40))):
                 waiting[at] = next(tasks[at], "end")
                 if waiting[at] == "end":
                     del waiting[at]

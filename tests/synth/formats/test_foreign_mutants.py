@@ -72,23 +72,23 @@ ALGORITHMS = ("ring all_gather", "chain all_reduce", "dgx1 all_gather", "ring al
 # --- MSCCL XML --------------------------------------------------------------------------------------------------------
 
 
-def change_xml(text: str, dice: random.Random) -> str:
+def change_xml(text: str, rng: random.Random) -> str:
     """One step less, twice, or elsewhere; one attribute of a step or block another."""
     algo = ElementTree.fromstring(text)
     blocks = [tb for gpu in algo for tb in gpu if tb.tag == "tb" and len(tb)]
-    block = dice.choice(blocks)
+    block = rng.choice(blocks)
     steps = list(block)
-    at = dice.randrange(len(steps))
-    match dice.choice(("drop", "again", "swap", "step", "step", "step", "block")):
+    at = rng.randrange(len(steps))
+    match rng.choice(("drop", "again", "swap", "step", "step", "step", "block")):
         case "drop":
             block.remove(steps[at])
         case "again":
             block.insert(at, copy.deepcopy(steps[at]))
         case "swap":
-            other = dice.randrange(len(steps))
+            other = rng.randrange(len(steps))
             block[at], block[other] = steps[other], steps[at]
         case "block":
-            block.set(dice.choice(("send", "recv", "chan")), str(dice.randrange(-1, 4)))
+            block.set(rng.choice(("send", "recv", "chan")), str(rng.randrange(-1, 4)))
         case _:
             values = {
                 "srcoff": range(4),
@@ -101,17 +101,17 @@ def change_xml(text: str, dice: random.Random) -> str:
                 "cnt": (1, 2),
                 "type": ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop"),
             }
-            key = dice.choice(list(values))
-            steps[at].set(key, str(dice.choice(values[key])))
+            key = rng.choice(list(values))
+            steps[at].set(key, str(rng.choice(values[key])))
     for number, step in enumerate(block):
         step.set("s", str(number))
     return ElementTree.tostring(algo, encoding="unicode")
 
 
 def try_xml(name: str, seed: int, count: int, folder: Path) -> Counter[str]:
-    dice, tally = random.Random(f"{name} {seed}"), Counter[str]()
+    rng, tally = random.Random(f"{name} {seed}"), Counter[str]()
     for number in range(count):
-        text = change_xml(xml_document(name), dice)
+        text = change_xml(xml_document(name), rng)
         (folder / "mutant.xml").write_text(text)
         try:
             program = read_msccl_xml(folder / "mutant.xml")
@@ -134,51 +134,51 @@ def try_xml(name: str, seed: int, count: int, folder: Path) -> Counter[str]:
 # --- MSCCL++ plans ----------------------------------------------------------------------------------------------------
 
 
-def change_plan(plan: dict[str, Any], dice: random.Random) -> None:
+def change_plan(plan: dict[str, Any], rng: random.Random) -> None:
     """One operation less, twice, or elsewhere; one of its numbers another."""
-    gpu = dice.choice(plan["gpus"])
-    block = dice.choice([block for block in gpu["threadblocks"] if block["ops"]])
+    gpu = rng.choice(plan["gpus"])
+    block = rng.choice([block for block in gpu["threadblocks"] if block["ops"]])
     ops = block["ops"][0]["ops"] if block["ops"][0]["name"] == "pipeline" else block["ops"]
-    at = dice.randrange(len(ops))
-    match dice.choice(("drop", "drop", "again", "swap", "number", "number", "number", "name", "wiring")):
+    at = rng.randrange(len(ops))
+    match rng.choice(("drop", "drop", "again", "swap", "number", "number", "number", "name", "wiring")):
         case "drop":
             del ops[at]
         case "again":
             ops.insert(at, copy.deepcopy(ops[at]))
         case "swap":
-            other = dice.randrange(len(ops))
+            other = rng.randrange(len(ops))
             ops[at], ops[other] = ops[other], ops[at]
         case "name":
             names = ("nop", "put", "copy", "re", "res", "rre", "rres", "signal", "wait", "rlxsignal", "rlxwait")
-            ops[at]["name"] = dice.choice((*names, "ppkt", "upkt", "respkt", "repkt", "rppkt", "sem_acquire"))
+            ops[at]["name"] = rng.choice((*names, "ppkt", "upkt", "respkt", "repkt", "rppkt", "sem_acquire"))
         case "wiring":
-            row = dice.choice([*gpu["channels"], *gpu["remote_buffers"], *block["channels"]] or [{}])
+            row = rng.choice([*gpu["channels"], *gpu["remote_buffers"], *block["channels"]] or [{}])
             for key in ("connected_to", "channel_ids"):
                 if row.get(key):
-                    row[key][dice.randrange(len(row[key]))] = dice.randrange(4)
+                    row[key][rng.randrange(len(row[key]))] = rng.randrange(4)
             for key in ("rank", "type"):
                 if key in row:
-                    row[key] = dice.randrange(3) if key == "rank" else dice.choice("ios")
+                    row[key] = rng.randrange(3) if key == "rank" else rng.choice("ios")
         case _:
             op = ops[at]
             pieces = [*op.get("src_buff", []), *op.get("dst_buff", [])]
-            target = dice.choice([op, *pieces])
+            target = rng.choice([op, *pieces])
             keys = [key for key, value in target.items() if type(value) is int]
             if target is op and op.get("channel_ids"):
-                op["channel_ids"] = [dice.randrange(3) for _ in op["channel_ids"]]
+                op["channel_ids"] = [rng.randrange(3) for _ in op["channel_ids"]]
             elif target is op and op.get("semaphore_ids"):
-                op["semaphore_ids"] = [dice.randrange(3) for _ in op["semaphore_ids"]]
-            elif "type" in target and dice.random() < 0.3:
-                target["type"] = dice.choice("ios")
+                op["semaphore_ids"] = [rng.randrange(3) for _ in op["semaphore_ids"]]
+            elif "type" in target and rng.random() < 0.3:
+                target["type"] = rng.choice("ios")
             elif keys:
-                target[dice.choice(keys)] = dice.randrange(4)
+                target[rng.choice(keys)] = rng.randrange(4)
 
 
 def try_plans(name: str, seed: int, count: int) -> Counter[str]:
-    dice, tally = random.Random(f"{name} {seed}"), Counter[str]()
+    rng, tally = random.Random(f"{name} {seed}"), Counter[str]()
     for number in range(count):
         plan = json.loads(plan_document(name))
-        change_plan(plan, dice)
+        change_plan(plan, rng)
         try:
             program = read_mscclpp(plan, name)
         except UserError as error:
@@ -197,24 +197,24 @@ def try_plans(name: str, seed: int, count: int) -> Counter[str]:
 # --- .msccl.json ------------------------------------------------------------------------------------------------------
 
 
-def change_algorithm(document: dict[str, Any], dice: random.Random) -> None:
+def change_algorithm(document: dict[str, Any], rng: random.Random) -> None:
     """One send less, elsewhere, in another step, or another round or link."""
     steps = document["steps"]
-    step = dice.choice([step for step in steps if step["sends"]])
-    at = dice.randrange(len(step["sends"]))
+    step = rng.choice([step for step in steps if step["sends"]])
+    at = rng.randrange(len(step["sends"]))
     ranks = document["collective"]["nodes"]
-    match dice.choice(("drop", "move", "change", "change", "rounds", "link")):
+    match rng.choice(("drop", "move", "change", "change", "rounds", "link")):
         case "drop":
             del step["sends"][at]
         case "move":
-            dice.choice(steps)["sends"].append(step["sends"].pop(at))
+            rng.choice(steps)["sends"].append(step["sends"].pop(at))
         case "change":
-            column = dice.randrange(3)
-            step["sends"][at][column] = dice.randrange(ranks)
+            column = rng.randrange(3)
+            step["sends"][at][column] = rng.randrange(ranks)
         case "rounds":
-            step["rounds"] = dice.randrange(3)
+            step["rounds"] = rng.randrange(3)
         case _:
-            document["topology"]["links"][dice.randrange(ranks)][dice.randrange(ranks)] = dice.randrange(3)
+            document["topology"]["links"][rng.randrange(ranks)][rng.randrange(ranks)] = rng.randrange(3)
 
 
 def plays_right(document: dict[str, Any]) -> bool:
@@ -245,11 +245,11 @@ def plays_right(document: dict[str, Any]) -> bool:
 
 
 def try_algorithms(name: str, seed: int, count: int) -> Counter[str]:
-    dice, tally = random.Random(f"{name} {seed}"), Counter[str]()
+    rng, tally = random.Random(f"{name} {seed}"), Counter[str]()
     text = msccl_json_text(SCHEDULES[name]())
     for number in range(count):
         document = json.loads(text)
-        change_algorithm(document, dice)
+        change_algorithm(document, rng)
         try:
             schedule = read_msccl_json(document, name)
         except UserError as error:

@@ -65,34 +65,34 @@ def seeds(folder: Path) -> dict[str, bytes]:
     }
 
 
-def changed_bytes(data: bytes, dice: random.Random) -> bytes:
+def changed_bytes(data: bytes, rng: random.Random) -> bytes:
     """A bit, a byte, a piece less, twice or elsewhere, or the end missing."""
     text = bytearray(data)
-    for _ in range(dice.randrange(1, 4)):
-        at, length = dice.randrange(len(text) + 1), dice.randrange(1, 40)
-        match dice.randrange(6):
+    for _ in range(rng.randrange(1, 4)):
+        at, length = rng.randrange(len(text) + 1), rng.randrange(1, 40)
+        match rng.randrange(6):
             case 0 if at < len(text):
-                text[at] ^= 1 << dice.randrange(8)
+                text[at] ^= 1 << rng.randrange(8)
             case 1 if at < len(text):
-                text[at] = dice.randrange(256)
+                text[at] = rng.randrange(256)
             case 2:
                 del text[at : at + length]
             case 3:
                 text[at:at] = text[at : at + length]
             case 4:
-                text[at:at] = dice.choice(
+                text[at:at] = rng.choice(
                     (b"[" * 5000, b"&lt;", b"\xff\xfe", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b'"', b"}")
                 )
-            case _ if dice.randrange(8) == 0:
+            case _ if rng.randrange(8) == 0:
                 del text[at:]
     return bytes(text)
 
 
-def changed_number(data: bytes, dice: random.Random) -> bytes:
+def changed_number(data: bytes, rng: random.Random) -> bytes:
     """One number of the text is another."""
     numbers = list(re.finditer(rb"-?\d+", data))
-    chosen = dice.choice(numbers)
-    value = dice.choice([number for number in VALUES if type(number) is int])
+    chosen = rng.choice(numbers)
+    value = rng.choice([number for number in VALUES if type(number) is int])
     return data[: chosen.start()] + str(value).encode() + data[chosen.end() :]
 
 
@@ -107,46 +107,46 @@ def places(document: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def changed_value(data: bytes, dice: random.Random) -> bytes:
+def changed_value(data: bytes, rng: random.Random) -> bytes:
     """One value of a JSON document is another, is missing, or is there twice."""
     document = json.loads(data)
-    for _ in range(dice.randrange(1, 3)):
+    for _ in range(rng.randrange(1, 3)):
         found = places(document)
         if not found:
             break
-        container, key = dice.choice(found)
-        match dice.randrange(4):
+        container, key = rng.choice(found)
+        match rng.randrange(4):
             case 0:
                 del container[key]
             case 1 if isinstance(container, list):
                 container.insert(key, container[key])
             case 2:
-                other, where = dice.choice(found)
+                other, where = rng.choice(found)
                 container[key] = (
                     json.loads(json.dumps(other[where]))
                     if where in (other if isinstance(other, dict) else range(len(other)))
                     else 0
                 )
             case _:
-                container[key] = dice.choice(VALUES)
+                container[key] = rng.choice(VALUES)
     return json.dumps(document).encode()
 
 
 def attack(folder: Path, count: int, seed: int, told: Callable[[str], None] = lambda _: None) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     originals = seeds(folder)
     sidecar = next(path for path in folder.iterdir() if path.name.startswith("large") and path.suffix != ".json")
     whole = sidecar.read_bytes()
     proven = 0
     for number in range(count):
-        name = dice.choice(sorted(originals))
-        change = dice.choice([changed_bytes, changed_number, *([changed_value] * 2 if name.endswith("json") else [])])
-        if name == "large.json" and dice.randrange(3) == 0:
-            sidecar.write_bytes(changed_bytes(whole, dice))
+        name = rng.choice(sorted(originals))
+        change = rng.choice([changed_bytes, changed_number, *([changed_value] * 2 if name.endswith("json") else [])])
+        if name == "large.json" and rng.randrange(3) == 0:
+            sidecar.write_bytes(changed_bytes(whole, rng))
             content = originals[name]
         else:
             sidecar.write_bytes(whole)
-            content = change(originals[name], dice)
+            content = change(originals[name], rng)
         path = folder / f"mutant-{name}"
         path.write_bytes(content)
         try:

@@ -144,11 +144,11 @@ def test_a_stamp_on_what_the_core_refuses(tmp_path: Path) -> None:
     assert "p.json: rank 0, lane 0" in (verdict.fault or "")
 
 
-def edit_columns(document: dict[str, Any], dice: random.Random) -> str:
+def edit_columns(document: dict[str, Any], rng: random.Random) -> str:
     """Removes, repeats or redirects one transfer of a schedule file."""
     columns = document["transfers"]
-    row = dice.randrange(len(columns["src"]))
-    change = dice.choice(("remove", "duplicate", "redirect"))
+    row = rng.randrange(len(columns["src"]))
+    change = rng.choice(("remove", "duplicate", "redirect"))
     if change == "remove":
         for column in columns.values():
             del column[row]
@@ -157,7 +157,7 @@ def edit_columns(document: dict[str, Any], dice: random.Random) -> str:
             column.append(column[row])
     else:
         ends = (columns["src"][row], columns["dst"][row])
-        columns["dst"][row] = dice.choice([rank for rank in range(document["collective"]["ranks"]) if rank not in ends])
+        columns["dst"][row] = rng.choice([rank for rank in range(document["collective"]["ranks"]) if rank not in ends])
     return change
 
 

@@ -14,24 +14,24 @@ from tests.synth.formats.launch import Launch
 from tests.synth.random_executor import WrongError
 
 
-def run(text: str, depth: int, dice: random.Random) -> None:
+def run(text: str, depth: int, rng: random.Random) -> None:
     """One random launch per way to call it; raises WrongError."""
     algo = ElementTree.fromstring(text)
     in_place = algo.get("inplace") == "1"
     if algo.get("outofplace", str(int(not in_place))) == "1":
-        _Launch(algo, False, depth, dice).go()
+        _Launch(algo, False, depth, rng).go()
     if in_place:
-        _Launch(algo, True, depth, dice).go()
+        _Launch(algo, True, depth, rng).go()
 
 
 class _Launch(Launch):
-    def __init__(self, algo: ElementTree.Element, in_place: bool, depth: int, dice: random.Random) -> None:
+    def __init__(self, algo: ElementTree.Element, in_place: bool, depth: int, rng: random.Random) -> None:
         kind, ranks = algo.attrib["coll"].replace("_", ""), int(algo.attrib["ngpus"])
         gpus = {int(gpu.attrib["id"]): gpu for gpu in algo}
         per_loop = algo.get("nchunksperloop")
         chunks = int(per_loop or max(int(gpu.get(key, 0)) for gpu in algo for key in ("i_chunks", "o_chunks")))
         width = chunks if kind in ("allreduce", "broadcast", "reduce") else chunks // ranks
-        super().__init__(kind, ranks, width, in_place, dice)
+        super().__init__(kind, ranks, width, in_place, rng)
         self.depth = depth
         self.fifos: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         self.flags: dict[tuple[int, int], int] = defaultdict(int)
@@ -49,8 +49,8 @@ class _Launch(Launch):
             ready = [key for key in left if self.ready(key, done[key])]
             if not ready:
                 raise WrongError("deadlock")
-            key = self.dice.choice(ready)
-            for _ in range(self.dice.choice((1, 1, 4, 64))):
+            key = self.rng.choice(ready)
+            for _ in range(self.rng.choice((1, 1, 4, 64))):
                 self.perform(key, done[key])
                 done[key] += 1
                 if done[key] == len(self.blocks[key][1]):

@@ -69,15 +69,15 @@ def test_lowered_programs_are_skewed_by_step_and_right(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_mutants_in_skew_are_refused_or_right(name: str) -> None:
     original = PROGRAMS[name]()
-    dice = random.Random(name)
+    rng = random.Random(name)
     accepted = refused = 0
     for number in range(60):
         instructions = original.instructions.copy()
-        rows = dice.sample(range(len(instructions)), dice.choice((1, 1, 2)))
-        if dice.random() < 0.3:  # both ends of one message, so that more than matching is put to the test
+        rows = rng.sample(range(len(instructions)), rng.choice((1, 1, 2)))
+        if rng.random() < 0.3:  # both ends of one message, so that more than matching is put to the test
             partner = np.flatnonzero(instructions[:, SKEW] == instructions[rows[0], SKEW])
-            rows = dice.choice((rows, partner.tolist()))
-        instructions[rows, SKEW] = dice.randrange(int(original.field("skew").max()) + 2)
+            rows = rng.choice((rows, partner.tolist()))
+        instructions[rows, SKEW] = rng.randrange(int(original.field("skew").max()) + 2)
         try:
             mutant = original.replace(instructions=instructions)
         except ProgramError:  # skews decrease along a lane

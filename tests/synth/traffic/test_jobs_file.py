@@ -61,7 +61,7 @@ def test_members_in_every_spelling() -> None:
         (HEAD + '[[job]]\npattern = "all_reduce:ring"\n', 'line 2: job 0: it has no "size"'),
         (
             HEAD + JOB + "members = [0, 4]\n",
-            "line 5: job 0: members is given: 4 is no rank of star:4; its ranks are 0 to 3",
+            "line 5: job 0: members is given: 4 is not a rank of star:4; its ranks are 0 to 3",
         ),
         (HEAD + JOB + 'members = "0-x"\n', r'line 5: job 0: members is "0-x": "0-x" is no span'),
         (HEAD + JOB + "members = [1, 1]\n", "line 5: job 0: members is given: a rank is listed twice"),

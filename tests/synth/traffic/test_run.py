@@ -214,7 +214,7 @@ def test_waits_of_programs_do_not_pile_up(algorithm: str) -> None:
 
 def test_refusals() -> None:
     messages = pairs((0, 1))
-    with pytest.raises(UserError, match=r"job a: member 4 is no rank of .*; its ranks are 0\.\.3"):
+    with pytest.raises(UserError, match=r"job a: member 4 is not a rank of .*; its ranks are 0\.\.3"):
         run(parse(FABRIC), [Job("a", (0, 4), messages)], Choice("spray"))
     with pytest.raises(UserError, match="job a: its traffic is between 2 members, but 3 are listed"):
         Job("a", (0, 1, 2), messages)

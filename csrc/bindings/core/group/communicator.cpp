@@ -232,14 +232,14 @@ void bind_group(nb::module_& m) {
           },
           "name"_a, "program"_a, "Makes a Program available as an algorithm. The caller has had it proven.")
       .def(
-          "set_turns",
+          "set_size_ranges",
           [](const Self& self, const std::string& name, std::string_view collective,
              const std::vector<SizeRangeTuple>& ranges) {
             self.group().set_size_ranges(name, collective_named(collective), size_ranges_of(ranges));
           },
-          "name"_a, "collective"_a, "turns"_a,
-          "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "
-          "that reaches; the last one serves what is larger. Every rank must pass the same.")
+          "name"_a, "collective"_a, "ranges"_a,
+          "Makes `name` an algorithm that depends on the size. `ranges` has (last size in bytes, algorithm, reason) in "
+          "ascending order; the last algorithm also serves larger sizes. Every rank must pass the same.")
       .def(
           "set_levels",
           [](const Self& self, std::vector<std::vector<std::uint32_t>> levels) {

@@ -41,8 +41,8 @@ def train(
     try:
         shape = Shape()
         model = DistributedDataParallel(Transformer(shape))
-        # When the last reference to a DDP over gloo goes, torch 2.13 may wait for ever: its destructor holds the
-        # interpreter's lock and joins a thread that wants it. So in this process it never goes.
+        # When the last reference to a DDP over gloo is dropped, torch 2.13 may hang: its destructor holds the
+        # interpreter's lock and joins a thread that needs it. So this process keeps a reference for good.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(model))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         losses, seconds = [], []

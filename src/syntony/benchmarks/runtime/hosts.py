@@ -6,9 +6,9 @@
     measured    beside gloo, every result checked; median over the iterations, mean over the ranks
 
 Goal: 97 % of the limit for what is chosen unless somebody asks for something else. Other algorithms show what that
-choice is worth. All hosts share the cores of this machine: what falls short at 500 Mbit/s may be they and not us. Rates
+choice is worth. All hosts share the cores of this machine: a shortfall at 500 Mbit/s may be theirs. Rates
 that the machine cannot hold on all wires (--rate 10gbit) have no goal: processors are the limit, and raw TCP, which
-sends zeros from one buffer, is no measure of what sums cost.
+sends zeros from one buffer, does not show what sums cost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Table `import`: what Syntony adds to `import torch` for everybody on the machine, and how long the torch glue is.
 
 At its end, `import torch` looks for installed extensions and calls each. Each round is a process of its own that
-imports torch without that step, then takes the step alone under a clock: once with Syntony found, once with nobody
-found. The difference of the medians is what Syntony costs. (A whole import takes a thousand times longer and varies by
-far more than what is sought, so differences between whole imports would tell nothing.)
+imports torch without that step, then takes the step alone under a clock: once with Syntony installed, once with no
+extension. The difference of the medians is what Syntony costs. (A whole import takes a thousand times longer and varies
+by far more than what is sought, so differences between whole imports would tell nothing.)
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Every episode forks new ranks, lets them run random operations (random_operations.py) for a random time, kills one, and
 waits for what the others say. `ms`: from just before the kill to the error in the caller's hands, over all survivors of
 all episodes. Afterwards every survivor closes its group and counts what it still holds (sockets, shared memory,
-descriptors of processes), and the machine is searched for files in /dev/shm. "tcp" means that every rank believes to be
-on a host of its own, on this one machine.
+descriptors of processes), and the machine is searched for files in /dev/shm. In rows "tcp",
+every rank takes itself to be on a host of its own, on this one machine.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def _survive(rank: int, port: int, secret: str, host: str, seed: int, report: Co
     before = _held()
     with TcpBootstrap(rank, RANKS, "127.0.0.1", port, _PATIENCE, secret) as bootstrap:
         group = Communicator.create(bootstrap, _PATIENCE)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     try:
-        random_operation(group, dice)
+        random_operation(group, rng)
         report.send("running")
         while True:
-            random_operation(group, dice)
+            random_operation(group, rng)
     except CommunicationError as error:
         told: dict[str, Any] = {"when": time.monotonic(), "kind": error.kind, "ranks": error.ranks, "said": str(error)}
     group.close()
@@ -71,12 +71,12 @@ def _held() -> list[str]:
     return [held for held in descriptors() if held.startswith("socket:") or "memfd" in held or "pidfd" in held]
 
 
-def _episode(hosts: str, dice: random.Random) -> tuple[list[float], list[str]]:
+def _episode(hosts: str, rng: random.Random) -> tuple[list[float], list[str]]:
     """Milliseconds of each survivor that named the dead one, and what was wrong."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    secret, seed = secrets.token_hex(), dice.randrange(1 << 32)
-    victim = dice.randrange(RANKS)
+    secret, seed = secrets.token_hex(), rng.randrange(1 << 32)
+    victim = rng.randrange(RANKS)
     reports: list[Connection] = []
     ranks: list[int] = []
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def _episode(hosts: str, dice: random.Random) -> tuple[list[float], list[str]]:
         for rank, report in enumerate(reports):
             if _heard(report) != "running":
                 return [], [f"rank {rank} did not start"]
-        time.sleep(dice.uniform(0, _LONGEST_RUN))
+        time.sleep(rng.uniform(0, _LONGEST_RUN))
         died = time.monotonic()
         os.kill(ranks[victim], signal.SIGKILL)
         milliseconds, wrong = [], []
@@ -143,12 +143,12 @@ def _shared_files() -> set[str]:
 
 def _rows(episodes: int, seed: int) -> Iterator[Row]:
     for name, hosts in HOSTS.items():
-        dice = random.Random(f"{seed} {name}")
+        rng = random.Random(f"{seed} {name}")
         files, held = _shared_files(), len(descriptors())
         milliseconds: list[float] = []
         wrong: list[str] = []
         for _ in range(episodes):
-            took, faults = _episode(hosts, dice)
+            took, faults = _episode(hosts, rng)
             milliseconds += took
             wrong += faults
         wrong += [f"/dev/shm/{name} was left" for name in _shared_files() - files]

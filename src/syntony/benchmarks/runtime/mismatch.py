@@ -3,8 +3,8 @@
 One rank calls something else than the others, in a fresh group each time, after a random pause of one of them. `ms`:
 from the moment that the last rank has entered its call to the error in a rank's hands, over all ranks of all trials.
 "distant": the ranks of a ring of which one has nothing to send or to wait for (an empty all_reduce beside a full one),
-so that no frame can tell its neighbours, and others are not even its neighbours. "tcp" means that every rank believes
-to be on a host of its own, on this one machine.
+so that no frame can tell its neighbours, and others are not even its neighbours. In rows "tcp", every rank
+takes itself to be on a host of its own, on this one machine.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ def _trials(exchange: Exchange, name: str, trials: int, seed: int) -> list[Trial
     from syntony.collectives.communicator import Communicator
 
     case = next(case for case in _cases() if case.name == name)
-    dice = random.Random(f"{seed} {name}")
+    rng = random.Random(f"{seed} {name}")
     world = Communicator.create(exchange, _TIMEOUT)
     found = []
     for _ in range(trials):
-        late, pause = dice.randrange(world.size), dice.uniform(0, _LONGEST_PAUSE) * dice.randrange(2)
+        late, pause = rng.randrange(world.size), rng.uniform(0, _LONGEST_PAUSE) * rng.randrange(2)
         group = world.split(0, timeout=_TIMEOUT)
         assert group is not None
         world.barrier()  # in another group: an abort may overtake the last bytes of a barrier in the same one

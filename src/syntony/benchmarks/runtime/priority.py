@@ -6,9 +6,8 @@
     bound      what was asked for: idle + (window + 2 chunks) / bandwidth. The window is what the low class may have on
                its way (SYNTONY_CREDIT), a chunk what it sends at once, the bandwidth the bulk's own in this run
 
-All are medians, from the moment when the last rank calls it (where bulk keeps all cores busy, the system may not let it
-call before) to the last one's end; every result is checked. The wire is the lab's (root only): two emulated hosts on
-this machine.
+All are medians, from the moment when the last rank calls it (where bulk keeps all cores busy, that may be late) to the
+last one's end; every result is checked. The wire is the lab's (root only): two emulated hosts on this machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table `soak`: operations without end; does anything go wrong, or grow?
+"""Table `soak`: operations for minutes or hours: does anything go wrong, or grow?
 
 First so many small all_reduces; then, for so many minutes, random operations (random_operations.py), each checked, in
 three groups driven by two threads per rank: all ranks, all ranks once more, and the ranks of one half. Four ranks on
@@ -86,14 +86,14 @@ def _mixed(exchange: Exchange, seconds: float, seed: int) -> Outcome:
     failures: list[BaseException] = []
 
     def drive(thread: int, groups: tuple[Communicator, ...]) -> None:
-        dice = [random.Random(f"{seed} {thread} {place}") for place, _ in enumerate(groups)]
+        rng = [random.Random(f"{seed} {thread} {place}") for place, _ in enumerate(groups)]
         order = random.Random(f"{seed} {thread}")
         go_on = np.ones(1, np.uint8)
         try:
             while go_on[0]:
                 for _ in range(_BLOCK):
                     place = order.randrange(len(groups))
-                    random_operation(groups[place], dice[place])
+                    random_operation(groups[place], rng[place])
                 done[thread] += _BLOCK
                 if groups[0].rank == 0:
                     go_on[0] = time.monotonic() - begin < seconds

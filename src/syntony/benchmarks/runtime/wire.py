@@ -3,8 +3,9 @@
     raw TCP    what must travel, both ways at once, over one connection from and to ordinary memory
     ours       the Communicator's own choice;  gloo  through torch's process group
 
-Raw TCP keeps few bytes unsent, as we do (measured/wire_rank.py): else it has two speeds, and half of it is no goal.
-With MSG_ZEROCOPY it is slower here, as what crosses a veth pair is copied after all: 8 MiB both ways 9.2 ms, not 7.1.
+Raw TCP keeps few bytes unsent, as we do (measured/wire_rank.py): otherwise it runs at one of two speeds, and the lower
+is not a goal. With MSG_ZEROCOPY it is slower here, as what crosses a veth pair is copied after all: 8 MiB both ways 9.2
+ms, not 7.1.
 
 All take turns in one run. Goals: 0.85 of raw TCP's speed at 16 MiB and more, and 1.5 times gloo's there; 8 bytes
 within 1.3 times what raw TCP takes.

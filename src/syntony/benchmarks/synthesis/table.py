@@ -71,13 +71,13 @@ def timed(make: Callable[[], Schedule]) -> tuple[Schedule, Seconds]:
 
 
 class Stopwatch:
-    """Runs from its creation, and tells the time only to those who have a schedule that the checker proves."""
+    """Runs from its creation; gives the time only for a schedule that the checker has proven."""
 
     def __init__(self) -> None:
         self._wall, self._processor = time.perf_counter(), time.process_time()
 
     def read(self) -> Seconds:
-        """For what the checker is no help with: who asks must check by other means, before anything is printed."""
+        """For what the checker cannot prove: the caller checks by other means, before anything is printed."""
         return Seconds(time.perf_counter() - self._wall, time.process_time() - self._processor)
 
     def stop(self, schedule: Schedule) -> Seconds:

@@ -49,15 +49,15 @@ def say_who_waits(rank: str, whom: str) -> None:
     sys.stderr.flush()
 
 
-class Turns:
+class UniqueNames:
     """Makes repeated names unique: one bootstrap serves several groups, one after another."""
 
     def __init__(self) -> None:
-        self._turns: Counter[str] = Counter()
+        self._names: Counter[str] = Counter()
 
     def next(self, name: str) -> str:
-        self._turns[name] += 1
-        return f"{name}/{self._turns[name]}"
+        self._names[name] += 1
+        return f"{name}/{self._names[name]}"
 
 
 def join(blobs: list[bytes]) -> bytes:
@@ -81,7 +81,7 @@ class LocalBootstrap:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self._turns = Turns()
+        self._names = UniqueNames()
         self._meeting = meeting
         self._changed = changed
 
@@ -92,9 +92,9 @@ class LocalBootstrap:
         return [cls(rank, size, meeting, changed, timeout) for rank in range(size)]
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        turn = self._turns.next(name)
+        unique = self._names.next(name)
         with self._changed:
-            here = self._meeting.setdefault(turn, {})
+            here = self._meeting.setdefault(unique, {})
             here[self.rank] = blob
             self._changed.notify_all()
             if not self._changed.wait_for(lambda: len(here) == self.size, self.timeout):
@@ -112,18 +112,18 @@ class StoreBootstrap:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self._turns = Turns()
+        self._names = UniqueNames()
         self._store = store
         self._prefix = f"syntony/{store.add(f'syntony/made by {rank}', 1)}"
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
         # The last rank to arrive reads all blobs and writes them as one value, which the others read. That is O(size)
         # requests in total instead of O(size^2) if every rank read every blob.
-        turn = f"{self._prefix}/{self._turns.next(name)}"
-        keys = [f"{turn}/{rank}" for rank in range(self.size)]
-        everything = f"{turn}/all"
+        unique = f"{self._prefix}/{self._names.next(name)}"
+        keys = [f"{unique}/{rank}" for rank in range(self.size)]
+        everything = f"{unique}/all"
         self._store.set(keys[self.rank], blob)
-        if self._store.add(f"{turn}/came", 1) == self.size:
+        if self._store.add(f"{unique}/came", 1) == self.size:
             blobs = [self._store.get(key) for key in keys]
             self._store.set(everything, join(blobs))
             return blobs

@@ -34,7 +34,7 @@ from weakref import finalize
 
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
-from syntony.collectives.bootstrap.bootstraps import Turns, missing
+from syntony.collectives.bootstrap.bootstraps import UniqueNames, missing
 from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_name, job_secret, nonce, proofs, read
 from syntony.collectives.bootstrap.slurm import slurm_step
 from syntony.collectives.bootstrap.user_secret import user_secret
@@ -79,7 +79,7 @@ class TcpBootstrap:
         self.timeout = timeout
         secret = user_secret() if secret is None else secret
         self._secret = job_secret(secret, job)
-        self._turns = Turns()
+        self._names = UniqueNames()
         self._where = f"{address}:{port}"
         self._end: Callable[[], object] = lambda: None
         self._socket: socket.socket | None = None
@@ -145,10 +145,10 @@ class TcpBootstrap:
             raise UserError(f"{len(blob)} bytes for {name!r} are too many: ranks meet with at most {_LARGEST_BLOB}")
         if self._socket is None:
             return [blob]
-        turn = self._turns.next(name).encode()
+        unique = self._names.next(name).encode()
         self._socket.settimeout(self.timeout + 5)  # rank 0 enforces the deadline; this one detects its death
         try:
-            self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(turn), len(blob)) + turn + blob)
+            self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(unique), len(blob)) + unique + blob)
             absent, reason, blobs = self._answer(self._socket)
         except TimeoutError:
             raise TimeoutError(f"rank 0 at {self._where} stopped answering during {name!r}") from None

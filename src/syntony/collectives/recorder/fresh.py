@@ -16,7 +16,7 @@ def fresh(folder: Path, patience: float) -> Sequence[Dump]:
     Records of ranks that have not answered are older, as their `wall` shows. Raises UserError if there are none.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")
+        raise UserError(f"{folder} is not a folder; give the one that SYNTONY_TRACE_DIR names")
 
     def there() -> Sequence[Dump]:
         return read_folder(folder) if any(folder.glob("syntony_rank_*")) else []

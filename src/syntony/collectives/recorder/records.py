@@ -141,7 +141,7 @@ def parse(content: bytes, where: str = "the dump") -> Dump:
             operations=tuple(sorted(operations, key=lambda operation: operation.created)),
         )
     except Exception as error:  # pickle raises anything; KeyError: an opcode that is not allowed here
-        raise UserError(f"{where} is no flight record of Syntony's: {type(error).__name__}: {error}") from None
+        raise UserError(f"{where} is not a flight record of Syntony's: {type(error).__name__}: {error}") from None
 
 
 def _operation(entry: dict[str, Any]) -> Operation:
@@ -198,7 +198,7 @@ def read_folder(folder: str | Path) -> list[Dump]:
     """All ranks' dumps in a folder, by rank. Raises UserError if there are none, or one cannot be read."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")
+        raise UserError(f"{folder} is not a folder; give the one that SYNTONY_TRACE_DIR names")
     paths = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
     if not paths:
         raise UserError(

@@ -31,8 +31,8 @@ from syntony.collectives.tuner.grammar import AUTO, Rule
 from syntony.collectives.tuner.settings import Settings
 
 Boxes = Sequence[Sequence[int]]
-Turn = tuple[int, str, str]  # last bytes, algorithm, why
-Tables = list[tuple[str, str, list[Turn]]]  # name, collective, turns
+SizeRange = tuple[int, str, str]  # last bytes, algorithm, why
+Tables = list[tuple[str, str, list[SizeRange]]]  # name, collective, ranges
 Ways = tuple[list[str], str]  # to aggregators, by rank (aggregators.py), and the aggregators' secret
 
 _END = sys.maxsize
@@ -88,7 +88,7 @@ def lacks_table(notes: Sequence[str]) -> bool:
 
 
 def tuned_rules(found: table.Table, said: Settings) -> tuple[Rule, ...]:
-    """The table's turns, restricted to algorithms that exist and are not excluded."""
+    """The table's ranges, restricted to algorithms that exist and are not excluded."""
     known = settings.algorithms()
     excluded = {
         collective: set(said.rules[collective][0].excluded if collective in said.rules else ())
@@ -106,38 +106,38 @@ def conclude(
     schedules = _Schedules(said.schedules, sum(map(len, boxes)))
     tables: Tables = []
     for collective in settings.algorithms():
-        turns: list[Turn] = [(_END, AUTO, "")]
+        ranges: list[SizeRange] = [(_END, AUTO, "")]
         if collective in by_table:
-            turns = _over(turns, by_table[collective], f"tuned table {file}")
+            ranges = _over(ranges, by_table[collective], f"tuned table {file}")
         if collective in said.rules:
             rule, who = said.rules[collective]
-            turns = _over(turns, rule, who) if rule.turns else _without(turns, rule, who, collective, boxes)
-        turns = schedules.in_place(turns, collective)
-        if turns != [(_END, AUTO, "")]:
-            tables.append((AUTO, collective, turns))
+            ranges = _over(ranges, rule, who) if rule.ranges else _without(ranges, rule, who, collective, boxes)
+        ranges = schedules.in_place(ranges, collective)
+        if ranges != [(_END, AUTO, "")]:
+            tables.append((AUTO, collective, ranges))
     return schedules.programs, tables
 
 
-def _over(below: Sequence[Turn], rule: Rule, who: str) -> list[Turn]:
-    """The rule's turns, and beyond its last size those of `below`."""
-    turns = [(_END if turn.last is None else turn.last, turn.algorithm, who) for turn in rule.turns]
-    return [*turns, *(turn for turn in below if turn[0] > turns[-1][0])]
+def _over(below: Sequence[SizeRange], rule: Rule, who: str) -> list[SizeRange]:
+    """The rule's ranges, and beyond its last size those of `below`."""
+    ranges = [(_END if entry.last is None else entry.last, entry.algorithm, who) for entry in rule.ranges]
+    return [*ranges, *(entry for entry in below if entry[0] > ranges[-1][0])]
 
 
-def _without(below: Sequence[Turn], rule: Rule, who: str, collective: str, boxes: Boxes) -> list[Turn]:
+def _without(below: Sequence[SizeRange], rule: Rule, who: str, collective: str, boxes: Boxes) -> list[SizeRange]:
     """`below`, with other algorithms in place of those that the rule excludes."""
-    turns: list[Turn] = []
+    ranges: list[SizeRange] = []
     begin = 0
     for last, algorithm, why in below:
         if algorithm == AUTO:
-            turns += _automatic(rule, who, collective, boxes, begin, last)
+            ranges += _automatic(rule, who, collective, boxes, begin, last)
         else:
-            turns.append((last, algorithm, f"{why}; {who}"))
+            ranges.append((last, algorithm, f"{why}; {who}"))
         begin = last + 1
-    return turns
+    return ranges
 
 
-def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, end: int) -> list[Turn]:
+def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, end: int) -> list[SizeRange]:
     """The built-in choices from `begin` to `end` bytes, with others in place of those that the rule excludes."""
     every_rank_alone = [[rank] for box in boxes for rank in box]
 
@@ -153,11 +153,11 @@ def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, 
         return next(name for name in order if name not in rule.excluded)
 
     sizes = sorted({begin, *(size for power in range(41) if begin < (size := 1 << power) < end), min(end, _LARGEST)})
-    turns: list[Turn] = []
+    ranges: list[SizeRange] = []
     for low, high in pairwise(sizes):
         if choice(low) != choice(high):
-            turns.append((_last_alike(choice, low, high), choice(low), who))
-    return [*turns, (end, choice(sizes[-1]), who)]
+            ranges.append((_last_alike(choice, low, high), choice(low), who))
+    return [*ranges, (end, choice(sizes[-1]), who)]
 
 
 def _last_alike(choice: Callable[[int], str], low: int, high: int) -> int:
@@ -170,17 +170,17 @@ def _last_alike(choice: Callable[[int], str], low: int, high: int) -> int:
 
 
 class _Schedules:
-    """Loads the schedule files behind names when a turn needs them: proves them, and splits portfolios into turns."""
+    """Loads the schedule files behind names when a range needs them: proves them, and splits portfolios into ranges."""
 
     def __init__(self, files: Mapping[str, Path], ranks: int) -> None:
         self.programs: list[tuple[str, _core.Program]] = []
         self._files = files
         self._ranks = ranks
 
-    def in_place(self, turns: Sequence[Turn], collective: str) -> list[Turn]:
-        """The turns with names replaced by loaded schedules, or by our choice if for another number of ranks."""
-        found: list[Turn] = []
-        for last, name, why in turns:
+    def in_place(self, ranges: Sequence[SizeRange], collective: str) -> list[SizeRange]:
+        """The ranges with names replaced by loaded schedules, or by our choice if for another number of ranks."""
+        found: list[SizeRange] = []
+        for last, name, why in ranges:
             if name not in self._files:
                 found.append((last, name, why))
                 continue

@@ -121,7 +121,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     ]
     path, kept = _keep(Table(found.place, builders, near), sure=not doubts or arguments.keep_anyway)
     written = {"table": path} if path else {}
-    used = {turn.algorithm for rule in rules for turn in rule.turns} & set(schedules)
+    used = {entry.algorithm for rule in rules for entry in rule.ranges} & set(schedules)
     if arguments.output is not None:
         paths = {name: schedules[name].resolve() for name in sorted(used)}
         write_bytes(arguments.output, report.as_config(rules, paths).encode())
@@ -136,7 +136,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     lines += [wrote(path, f"the {what}") for what, path in written.items()]
     if used and arguments.output is None:
         lines.append(
-            f"the table holds no files: -o F.toml writes the turns of {', '.join(sorted(used))} for SYNTONY_CONFIG"
+            f"the table holds no files: -o F.toml writes the ranges of {', '.join(sorted(used))} for SYNTONY_CONFIG"
         )
     told = report.as_json(found, made, written, measured.waited)
     tell(arguments, told | {"doubts": doubts, "kept_older": kept, "levels": near}, lines)

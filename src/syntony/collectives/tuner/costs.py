@@ -6,7 +6,7 @@ Two models are fitted for each collective and algorithm, and the one that better
     points   piecewise linear between the measured points  on log-log axes; beyond them proportional to the
                                                          last slope, before them like the first
 
-The unseen points are the measured ones, left out one at a time, except for the two ends, since no turn lies outside
+The unseen points are the measured ones, left out one at a time, except for the two ends, since no range lies outside
 them. So three points are needed; with fewer the prediction cannot be tested, and `points` is taken. Errors are factors,
 so that too low is as wrong as too high.
 (A gamma for sums cannot be told from beta by bytes alone: for reductions, beta includes both.)
@@ -115,10 +115,10 @@ def predicted_unseen(points: Points, make: Callable[[Points], Model], size: int)
     return float(make(others)(size)) if len(others) >= FEWEST_POINTS - 1 else float("nan")
 
 
-def turns(fits: Mapping[str, Fit], sizes: Sequence[int]) -> list[tuple[int | None, str]]:
+def ranges(fits: Mapping[str, Fit], sizes: Sequence[int]) -> list[tuple[int | None, str]]:
     """(last bytes, algorithm), the last one unbounded: the algorithm predicted fastest at each size.
 
-    `sizes` are the measured ones, and no turn is outside them. The result minimizes the loss against the fastest
+    `sizes` are the measured ones, and no range is outside them. The result minimizes the loss against the fastest
     algorithm plus a price for each change of algorithm (shortest path over a grid).
     """
     names = sorted(fits)

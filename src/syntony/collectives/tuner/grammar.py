@@ -3,9 +3,9 @@
     all_reduce:two_shot<=64K,ring ; broadcast,reduce:dbt ; ^hierarchical
 
     rules        rule (";" rule)*
-    rule         [collective ("," collective)* ":"] (turns | exclusion)
+    rule         [collective ("," collective)* ":"] (ranges | exclusion)
                  without collectives: applies to each that no other rule names and that has all these algorithms
-    turns        algorithm ["<=" size] ("," algorithm ["<=" size])*
+    ranges       algorithm ["<=" size] ("," algorithm ["<=" size])*
                  ascending; beyond the last size the rule does not apply; `auto` is the built-in choice
     exclusion    "^" algorithm ("," algorithm)*                      the built-in choice, but never these
     size         digits [K | M | G | T]                              bytes of the operation; powers of 1024
@@ -38,10 +38,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for these collectives: its turns in ascending order or, if there are none, what it excludes."""
+    """A rule for these collectives: its ranges in ascending order or, if there are none, what it excludes."""
 
     collectives: tuple[str, ...]
-    turns: tuple[Choice, ...] = ()
+    ranges: tuple[Choice, ...] = ()
     excluded: frozenset[str] = frozenset()
 
 
@@ -68,10 +68,11 @@ def show_size(size: int) -> str:
 
 
 def _show_body(rule: Rule) -> str:
-    if not rule.turns:
+    if not rule.ranges:
         return "^" + ",".join(sorted(rule.excluded))
     return ",".join(
-        turn.algorithm if turn.last is None else f"{turn.algorithm}<={show_size(turn.last)}" for turn in rule.turns
+        entry.algorithm if entry.last is None else f"{entry.algorithm}<={show_size(entry.last)}"
+        for entry in rule.ranges
     )
 
 
@@ -115,7 +116,7 @@ class _Parser:
         collectives = self._collectives(before) if self._names_collectives() else ()
         if self._take("^"):
             return Rule(collectives, excluded=frozenset(self._excluded(collectives)))
-        return Rule(collectives, turns=tuple(self._turns(collectives)))
+        return Rule(collectives, ranges=tuple(self._ranges(collectives)))
 
     def _names_collectives(self) -> bool:
         """Whether a ":" comes before the end of the rule."""
@@ -129,7 +130,7 @@ class _Parser:
         while True:
             word = self._name("a collective")
             if word.text not in self._algorithms:
-                raise self._wrong(word, f"is no collective: there are {self._listed(word.text, self._algorithms)}")
+                raise self._wrong(word, f"is not a collective: there are {self._listed(word.text, self._algorithms)}")
             if word.text in named or any(word.text in rule.collectives for rule in before):
                 raise self._wrong(word, "has a rule already: write its algorithms into one")
             named.append(word.text)
@@ -138,7 +139,7 @@ class _Parser:
             if not self._take(","):
                 raise self._wrong(self._word(), 'does not belong there: collectives end with ":"')
 
-    def _turns(self, collectives: Sequence[str]) -> Iterator[Choice]:
+    def _ranges(self, collectives: Sequence[str]) -> Iterator[Choice]:
         last = -1
         while True:
             name = self._algorithm(collectives, AUTO)
@@ -151,7 +152,7 @@ class _Parser:
             try:
                 size = quantity.size(word.text)
             except ValueError as error:
-                raise self._wrong(word, f"is no size: write {error}") from None
+                raise self._wrong(word, f"is not a size: write {error}") from None
             if size >= 1 << 62:
                 raise self._wrong(word, "is more than any memory holds")
             if size <= last:
@@ -183,22 +184,22 @@ class _Parser:
             return word.text
         every = dict.fromkeys(name for names in self._algorithms.values() for name in names)
         if not collectives and word.text not in every:
-            raise self._wrong(word, f"is no algorithm: there are {self._listed(word.text, [*every, *more])}")
+            raise self._wrong(word, f"is not an algorithm: there are {self._listed(word.text, [*every, *more])}")
         for collective in collectives:
             known = self._algorithms[collective]
             if word.text not in known:
                 raise self._wrong(
-                    word, f"is no algorithm of {collective}: it has {self._listed(word.text, [*known, *more])}"
+                    word, f"is not an algorithm of {collective}: it has {self._listed(word.text, [*known, *more])}"
                 )
         return word.text
 
     def _for_the_rest(self, first: _Word, rule: Rule, named: Sequence[Rule]) -> list[Rule]:
         taken = {collective for other in named for collective in other.collectives}
         left = {collective: set(known) for collective, known in self._algorithms.items() if collective not in taken}
-        if rule.turns:
-            needed = {turn.algorithm for turn in rule.turns} - {AUTO}
+        if rule.ranges:
+            needed = {entry.algorithm for entry in rule.ranges} - {AUTO}
             rest = tuple(collective for collective, known in left.items() if needed <= known)
-            rules = [Rule(rest, rule.turns)] if rest else []
+            rules = [Rule(rest, rule.ranges)] if rest else []
         else:
             rules = [Rule((c,), excluded=rule.excluded & known) for c, known in left.items() if rule.excluded & known]
             for one in rules:

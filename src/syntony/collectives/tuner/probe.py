@@ -42,5 +42,5 @@ def tune(group: Verbs) -> None:
         except UserError as error:
             print(f"syntony: {error}; the next group will have to measure again", file=sys.stderr)
     _, tables = agreement.conclude(said, core.boxes, agreement.tuned_rules(found, said), kept)
-    for name, collective, turns in tables:
-        core.set_turns(name, collective, turns)
+    for name, collective, ranges in tables:
+        core.set_size_ranges(name, collective, ranges)

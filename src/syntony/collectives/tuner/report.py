@@ -23,8 +23,8 @@ _LINE = "{:<15} {:>9}  {:<14} {:>8} {:>11} {:>11}  {:<14} {:>11} {:>6}"
 
 @dataclass(frozen=True)
 class Row:
-    """One turn. Times in seconds, at `at` bytes, the largest measured size of the turn; `predicted` by the model
-    fitted without that point, nan if too few others are left. `gain`: the built-in choices' time over the turn's,
+    """One range. Times in seconds, at `at` bytes, the largest measured size of the range; `predicted` by the model
+    fitted without that point, nan if too few others are left. `gain`: the built-in choices' time over the range's,
     geometric mean over its measured sizes; nan if a built-in choice was not among the candidates."""
 
     collective: str
@@ -39,16 +39,16 @@ class Row:
 
 
 def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) -> list[Row]:
-    """One per turn that contains a measured size."""
+    """One per range that contains a measured size."""
     made = []
     for rule in rules:
         (collective,) = rule.collectives
         points, fits = found.points(collective), found.fits(collective)
         begin = -1
-        for turn in rule.turns:
-            mine = points[turn.algorithm]
-            sizes = [size for size in mine if begin < size and (turn.last is None or size <= turn.last)]
-            begin = begin if turn.last is None else turn.last
+        for entry in rule.ranges:
+            mine = points[entry.algorithm]
+            sizes = [size for size in mine if begin < size and (entry.last is None or size <= entry.last)]
+            begin = begin if entry.last is None else entry.last
             if not sizes:
                 continue
             at = max(sizes)
@@ -56,8 +56,8 @@ def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) ->
             ratios = [points.get(name, {}).get(size, np.nan) / mine[size] for size, name in builtin.items()]
             made.append(
                 Row(
-                    collective, turn.last, turn.algorithm, at, mine[at],
-                    predicted_unseen(mine, MODELS[fits[turn.algorithm].name], at),
+                    collective, entry.last, entry.algorithm, at, mine[at],
+                    predicted_unseen(mine, MODELS[fits[entry.algorithm].name], at),
                     builtin[at], points.get(builtin[at], {}).get(at, float("nan")),
                     float(np.exp(np.mean(np.log(ratios)))),
                 )
@@ -114,13 +114,13 @@ def as_text(found: Table, made: Sequence[Row]) -> str:
 
 
 def as_json(found: Table, made: Sequence[Row], written: Mapping[str, Path], waited: float) -> dict[str, Any]:
-    """Everything: turns, points and fits."""
+    """Everything: ranges, points and fits."""
     fits = {collective: found.fits(collective) for collective in found.collectives}
     return {
         "place": asdict(found.place),
         "waited_for_cores": waited,
         "written": {what: str(path) for what, path in written.items()},
-        "turns": [{key: _json(value) for key, value in asdict(row).items()} for row in made],
+        "ranges": [{key: _json(value) for key, value in asdict(row).items()} for row in made],
         "unseen_errors": {
             name: _json(error)
             for name, error in unseen_errors([one for by_name in fits.values() for one in by_name.values()]).items()
@@ -138,7 +138,7 @@ def as_json(found: Table, made: Sequence[Row], written: Mapping[str, Path], wait
 
 
 def as_config(rules: Sequence[Rule], schedules: Mapping[str, Path]) -> str:
-    """The turns as a file for SYNTONY_CONFIG."""
+    """The ranges as a file for SYNTONY_CONFIG."""
     lines = ["# written by `syntony tune`; use it with SYNTONY_CONFIG", f"algo = {json.dumps(grammar.show(rules))}"]
     if schedules:
         lines += ["", "[schedules]", *(f"{name} = {json.dumps(str(path))}" for name, path in schedules.items())]

@@ -31,7 +31,7 @@ from syntony.base.files.fields import Fields, FileError, parse_json
 from syntony.base.files.text_file import read_text
 from syntony.base.files.whole_file import write_bytes
 from syntony.base.wording import installed_version
-from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
+from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, ranges
 from syntony.collectives.tuner.grammar import Choice, Rule
 
 FORMAT = "syntony-tuning"
@@ -84,14 +84,14 @@ class Table:
         return {name: fit(points) for name, points in self.points(collective).items()}
 
     def rules(self, excluded: Mapping[str, Collection[str]] | None = None) -> tuple[Rule, ...]:
-        """The turns of each collective, as rules. `excluded`: algorithms that must not be among them."""
+        """The ranges of each collective, as rules. `excluded`: algorithms that must not be among them."""
         rules = []
         for collective in self.collectives:
             without = (excluded or {}).get(collective, ())
             candidates = {name: one for name, one in self.fits(collective).items() if name not in without}
             if candidates:
                 sizes = [size for points in self.points(collective).values() for size in points]
-                found = turns(candidates, sizes)
+                found = ranges(candidates, sizes)
                 rules.append(Rule((collective,), tuple(Choice(name, last) for last, name in found)))
         return tuple(rules)
 

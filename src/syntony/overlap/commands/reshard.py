@@ -79,7 +79,7 @@ def _ranks(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
         if not (part.isascii() and part.isdecimal() and len(part) < 7):
-            raise UserError(f"--lost {text}: {part!r} is no rank; write such as 6,7")
+            raise UserError(f"--lost {text}: {part!r} is not a rank; write such as 6,7")
     return [int(part) for part in parts]
 
 

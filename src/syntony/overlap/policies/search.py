@@ -278,7 +278,7 @@ def knobs_of(text: str) -> tuple[str, Mapping[str, str]]:
     values = [knob.partition("=") for knob in knobs.split(",") if knob]
     for key, equals, _ in values:
         if not equals:
-            raise UserError(f"policy {text}: {key!r} is no knob=value")
+            raise UserError(f"policy {text}: {key!r} is not of the form knob=value")
     return name, {key: value for key, _, value in values}
 
 

@@ -169,7 +169,7 @@ class Recording:
     def check_mine(self, chunk: object) -> None:
         """Rejects objects that are not chunks, and chunks of another run."""
         if not isinstance(chunk, Chunk):
-            raise refused(f"{chunk!r} is no chunk; take one with input(..), or keep what copy(..) returned")
+            raise refused(f"{chunk!r} is not a chunk; take one with input(..), or keep what copy(..) returned")
         if chunk.recording is not self or self.closed:
             raise refused(f"{chunk} belongs to another algorithm, or to another run of this one")
 

@@ -256,7 +256,7 @@ def _members(value: object, topology: Topology) -> tuple[int, ...]:
         raise ValueError('it must be a list of ranks such as [0, 1], or text such as "0-7,16-23" or "0-63:8"')
     for rank in members:
         if not 0 <= rank < topology.ranks:
-            raise ValueError(f"{rank} is no rank of {topology.name}; its ranks are 0 to {topology.ranks - 1}")
+            raise ValueError(f"{rank} is not a rank of {topology.name}; its ranks are 0 to {topology.ranks - 1}")
     if len(set(members)) != len(members):
         raise ValueError("a rank is listed twice")
     return tuple(members)
@@ -275,6 +275,6 @@ def _candidates(value: object, topology: Topology, count: int) -> tuple[tuple[in
 def _span(text: str) -> range:
     found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([1-9][0-9]{0,6}))?)?", text)
     if not found:
-        raise ValueError(f'"{text}" is no span of ranks; write 3, 0-7 or 0-63:8 (every eighth)')
+        raise ValueError(f'"{text}" is not a span of ranks; write 3, 0-7 or 0-63:8 (every eighth)')
     first = int(found[1])
     return range(first, int(found[2] or first) + 1, int(found[3] or 1))

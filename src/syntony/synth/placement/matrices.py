@@ -39,7 +39,7 @@ def read_axes(text: str, ranks: int) -> tuple[Axis, ...]:
     parts = [re.fullmatch(_AXIS, part) for part in text.split("x")]
     if None in parts:
         raise UserError(
-            f"'{text}' are no axes; write dp, tp, pp, ep, cp, row or column (of tp's grid) with sizes, such as dp4xtp8"
+            f"'{text}' are not axes; write dp, tp, pp, ep, cp, row or column (of tp's grid) with sizes, such as dp4xtp8"
         )
     axes = tuple(Axis(part[1], int(part[2])) for part in parts if part)
     if len({axis.name for axis in axes}) < len(axes):

@@ -83,7 +83,7 @@ def levels_of(topology: Topology, collective: Collective) -> Levels:
     found = _along_wires(network) if direct else _of_nested(network)
     if found is None or len(found) < 2:
         raise LevelsError(
-            f"the {collective.ranks} ranks on {topology.name} are no product of levels: "
+            f"the {collective.ranks} ranks on {topology.name} are not a product of levels: "
             "no boxes of equal size, and no axes with wires of their own"
         )
     return found
@@ -93,7 +93,7 @@ def given_levels(shape: str, ranks: int) -> Levels:
     """The levels in `shape`, such as `4x8`, in the order of ranks. Raises LevelsError."""
     sizes = [int(size) for size in shape.split("x")] if _SHAPE.fullmatch(shape) else []
     if sum(size > 1 for size in sizes) < 2:
-        raise LevelsError(f"'{shape}' are no levels; write two sizes or more, outermost first, such as 4x8")
+        raise LevelsError(f"'{shape}' are not levels; write two sizes or more, outermost first, such as 4x8")
     if math.prod(sizes) != ranks:
         raise LevelsError(f"levels {shape} are {math.prod(sizes)} ranks, but there are {ranks}")
     return Levels(np.arange(ranks).reshape([size for size in sizes if size > 1]), "given")

@@ -137,7 +137,7 @@ def flows_of(topology: Topology, jobs: Sequence[Job], choice: Choice, shifts: Se
     for job in jobs:
         if not all(0 <= member < topology.ranks for member in job.members):
             raise UserError(
-                f"job {job.name}: member {max(job.members)} is no rank of {topology.name}; "
+                f"job {job.name}: member {max(job.members)} is not a rank of {topology.name}; "
                 f"its ranks are 0..{topology.ranks - 1}"
             )
     count = sum(job.iterations * (1 + len(job.messages) * choice.queue_pairs) for job in jobs)

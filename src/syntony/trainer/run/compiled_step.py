@@ -278,4 +278,6 @@ def _check(ops: Sequence[Op], places: Mapping[OpKey, tuple[int, int]], layers: M
         if parts != counts.setdefault((op.layer, op.microbatch, op.segment), parts):
             raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts, but not so its forward")
         if rows % parts and not layers[op.layer].expert:
-            raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts; its {rows} sequences are no multiple")
+            raise UserError(
+                f"the plan cuts {op.sources[0]!r} in {parts} parts; its {rows} sequences are not a multiple"
+            )

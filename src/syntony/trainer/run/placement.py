@@ -36,7 +36,7 @@ def ranks_of(path: str, layout: Parallel) -> list[int]:
             at = row.get(axis, 0) if isinstance(row, dict) and row.keys() <= set(_AXES) else -1
             size = getattr(layout, axis)
             if type(at) is not int or not 0 <= at < size:
-                raise UserError(f"{path}: {json.dumps(row)} is no place among {_sizes(layout)}")
+                raise UserError(f"{path}: {json.dumps(row)} is not a place among {_sizes(layout)}")
             rank = rank * size + at
         ranks.append(rank)
     if sorted(ranks) != list(range(layout.ranks)):

@@ -93,7 +93,7 @@ def load(rank: Rank, folder: str) -> Loaded:
     try:
         stored = reader.read_metadata()
     except Exception as error:  # torch's reader raises anything for an invalid folder
-        raise UserError(f"[run] resume: {folder} is no checkpoint: {error}") from None
+        raise UserError(f"[run] resume: {folder} is not a checkpoint: {error}") from None
     known: Mapping[str, Any] = stored.state_dict_metadata
     for sharded in rank.updates.layers.values():
         for weight, _ in sharded.flat.places:

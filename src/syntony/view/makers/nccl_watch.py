@@ -158,7 +158,7 @@ def ras(file: str) -> View:
     lines: list[tuple[Tone, str]] = []
     for number, comm in enumerate(data["communicators"]):
         if not isinstance(comm, dict):
-            raise UserError(f"{file}: communicators[{number}] is no object")
+            raise UserError(f"{file}: communicators[{number}] is not an object")
         name = str(comm.get("hash", number))
         ranks = [one for one in comm.get("ranks", ()) if isinstance(one, dict)]
         missing = [one for one in comm.get("missing_ranks", ()) if isinstance(one, dict)]

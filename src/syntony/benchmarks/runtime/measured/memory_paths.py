@@ -109,7 +109,7 @@ class MemoryPaths:
         return _half_round_trip(self._rank, self._places[0][0])
 
     def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int) -> float:
-        """Rounds of: everybody gets ready, everybody steps. Small pieces several times between two clocks."""
+        """Rounds in which all ranks get ready, then all step. Small pieces several times between two clocks."""
         times = min(16, max(1, _BATCH // size)) if size < _BATCH else 1
         spent = []
         for turn in range(0, (_TURNS + 2) * times, times):
@@ -124,7 +124,7 @@ class MemoryPaths:
         return max(1e-9, median(spent[2:]))
 
     def _least(self, step: Callable[[], object]) -> float:
-        """What calling anything costs, which is no bytes' time."""
+        """The overhead of a call, to be left out of the bytes' time."""
         spent = []
         for _ in range(200):
             begin = time.perf_counter()

@@ -1,6 +1,7 @@
 """Random collectives and messages whose results are known: what the tables `kill` and `soak` run.
 
-All ranks draw from dice of one seed, so they call the same in the same order, and each knows what has to come.
+All ranks draw from generators with the same seed, so they make the same calls in the same order, and each knows what
+to expect.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ class WrongResultError(AssertionError):
     """A collective that went through and left the wrong numbers."""
 
 
-def random_operation(group: Communicator, dice: random.Random) -> None:
-    """One operation, checked. Collective: every rank brings dice in the same state. Raises WrongResultError."""
-    size = dice.choice((1, 2, 7, 1000, dice.randrange(1, _MOST_ELEMENTS)))
-    dice.choice(_OPERATIONS)(group, size, np.dtype(dice.choice(_DTYPES)), dice.randrange(group.size))
+def random_operation(group: Communicator, rng: random.Random) -> None:
+    """One operation, checked. Collective: every rank passes a generator in the same state. Raises WrongResultError."""
+    size = rng.choice((1, 2, 7, 1000, rng.randrange(1, _MOST_ELEMENTS)))
+    rng.choice(_OPERATIONS)(group, size, np.dtype(rng.choice(_DTYPES)), rng.randrange(group.size))
 
 
 def _require(array: np.ndarray, expected: Any, what: str) -> None:

@@ -19,7 +19,7 @@ def returned_by(
 ) -> list[Value]:
     """Runs `work` on forked ranks and returns what each returned, by rank. Raises RankError.
 
-    `hosts`: a letter per rank, the host that it believes to be on; those of different hosts talk over TCP.
+    `hosts`: a letter per rank, the host that it takes itself to be on; those of different hosts talk over TCP.
     """
     with tempfile.TemporaryFile() as file:
 

@@ -114,7 +114,7 @@ def measured(case: Case, budget: float) -> Result:
 
 
 def kept(path: Path) -> dict[Case, Result]:
-    """What a file of results has. Raises UserError where a line is none."""
+    """The results in a file. Raises UserError where a line is not one."""
     results = {}
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         try:

@@ -1,7 +1,7 @@
 """How fast the simulator is, and how right: `python -m syntony.benchmarks synthesis simulator`.
 
-Seconds are those that the process spends, so that a busy machine shows little worse numbers. Where paper has a formula,
-the last column tells how far the answer is from it.
+Seconds are those that the process spends, so that a busy machine changes them little. Where there is a formula, the
+last column says how far the answer is from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Case:
     made     process seconds for making it: the schedule, the program, the flows
     seconds  process seconds from there to the answer
     answer   the simulated time, seconds
-    formula  what paper says, seconds; None where it says nothing
+    formula  what a formula says, seconds; None where there is none
     """
 
     name: str

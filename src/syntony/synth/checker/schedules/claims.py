@@ -171,7 +171,8 @@ class _Claims:
             known = 0 <= adder < len(self.topology.nodes)
             aggregator = self.topology.nodes[adder].aggregator if known else None
             if not witness.entering or aggregator is None or aggregator.rate is None:
-                raise _false("throughput", f"node {adder} is no switch whose adding has a rate, in what enters parts")
+                right = "an adder is a switch that adds at a known rate, in a witness of what enters its parts"
+                raise _false("throughput", f"its witness names node {adder}; {right}")
             total += aggregator.rate
         return total
 

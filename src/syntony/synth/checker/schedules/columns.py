@@ -163,7 +163,7 @@ class Columns:
         for t in np.flatnonzero(self.reduction).tolist():
             value, result = int(self.value[t]), int(self.result[t])
             if value not in self.operands.get(result, ()):
-                raise self.at(t, f"its value {value} is no operand of its result, value {result}")
+                raise self.at(t, f"its value {value} is not an operand of its result, value {result}")
         idle = ~self.reduction & (self.src == self.dst)
         if idle.any():
             t = int(idle.argmax())

@@ -21,7 +21,7 @@ class Leaf:
     ops      number of ops that will still contribute
     sums     trees that take them: the index of the leaf, and the buffer of the views
     pieces   by segment: products of pieces of the same rows, by number of the piece
-    keeps    it wants products of all rows together
+    keeps    whether it takes only products of all rows together
     """
 
     keeps: ClassVar[bool] = False
