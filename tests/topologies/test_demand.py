@@ -109,10 +109,10 @@ def test_too_large_an_all_to_all_is_refused() -> None:
         ("t.json", '{"sends": 4}', '"sends" is 4; it must be a list'),
         ("t.json", '{"sends": [[0, 1]]}', '"sends" 0: it is [0, 1]; it must be [from, to, bytes]'),
         ("t.json", '{"sends": [[0, 3, 1]]}', '"sends" 0: 3 is not a rank; ranks are 0 to 2'),
-        ("t.json", '{"sends": [[0, 1.0, 1]]}', '"sends" 0: 1.0 is no rank'),
+        ("t.json", '{"sends": [[0, 1.0, 1]]}', '"sends" 0: 1.0 is not a rank'),
         ("t.json", '{"all_reduce": [{"members": [0, 1]}]}', 'it must be an object of "members" and "bytes"'),
         ("t.json", '{"all_reduce": [{"members": [1, 1], "bytes": 1}]}', '"all_reduce" 0: a rank is a member twice'),
-        ("t.json", '{"all_to_all": [{"members": [0, -1], "bytes": 1}]}', '"all_to_all" 0: -1 is no rank'),
+        ("t.json", '{"all_to_all": [{"members": [0, -1], "bytes": 1}]}', '"all_to_all" 0: -1 is not a rank'),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_where_it_is_wrong(tmp_path: Path, name: str, text: str, sentence: str) -> None:

@@ -39,9 +39,9 @@ LINK = Link(0, 0, 1, 1e-6, Fraction(10))
         (RANKS, (), ((0, 0),), "generator 0 is not a permutation"),
         (RANKS, (), ((1, 0), (0, 1, 2)), "generator 1 is not a permutation"),
         ((*RANKS, SWITCH), (), ((0, 2, 1),), "maps node 1 (rank) to node 2 (switch)"),
-        (RANKS, (LINK, Link(1, 1, 0, 1e-6, Fraction(11))), ((1, 0),), "no automorphism"),
-        (RANKS, (LINK, Link(1, 1, 0, 2e-6, Fraction(10))), ((1, 0),), "no automorphism"),
-        (RANKS, (LINK, replace(LINK, id=1), Link(2, 1, 0, 1e-6, Fraction(10))), ((1, 0),), "no automorphism"),
+        (RANKS, (LINK, Link(1, 1, 0, 1e-6, Fraction(11))), ((1, 0),), "not an automorphism"),
+        (RANKS, (LINK, Link(1, 1, 0, 2e-6, Fraction(10))), ((1, 0),), "not an automorphism"),
+        (RANKS, (LINK, replace(LINK, id=1), Link(2, 1, 0, 1e-6, Fraction(10))), ((1, 0),), "not an automorphism"),
     ],
 )
 def test_the_impossible_is_refused_in_a_sentence(nodes: Any, links: Any, generators: Any, sentence: str) -> None:

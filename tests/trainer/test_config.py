@@ -43,7 +43,7 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
             r"2: \[optimizer\] name is 'LBFGS'; it must be an elementwise one of torch.optim",
         ),
         ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must name the folder"),
-        ("[run]\nskew = 1.0", r"2: \[run\] skew is 1.0; real tokens ask as their router says"),
+        ("[run]\nskew = 1.0", r"2: \[run\] skew is 1.0; tokens choose as their router says"),
         ("[overlap]\nfollow = 5", r"2: \[overlap\] follow is 5; it needs experts that are spread"),
         ("[overlap]\ntune = 1", r"2: \[overlap\] tune is 1; the first step of a setting is not counted"),
         ("[overlap]\npolicy = 'search'\ntune = 4", r"3: \[overlap\] tune is 4; it turns the knobs of a policy"),
@@ -102,3 +102,10 @@ def test_every_key_has_a_section() -> None:
     assert {each.name for each in fields(Config)} == {
         "model", "data", "optimizer", "parallel", "overlap", "run", "elastic",
     }  # fmt: skip
+
+
+def test_tokens_that_go_to_experts_in_turn() -> None:
+    """Computing may be real: with `even`, shares by Zipf's law are allowed, too."""
+    settings = ["model.experts=4", "run.even=true", "run.skew=1.0"]
+    assert load("tiny", settings).even
+    assert not load("tiny", settings[:1]).even

@@ -119,7 +119,8 @@ class Run:
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
     speeds: tuple[float, ...] = ()  # emulated: speeds of data ranks, relative to `forward`; empty: all equal
-    skew: float = 0.0  # emulated: tokens choose experts by Zipf's law with this exponent; 0: uniformly
+    even: bool = False  # tokens go to experts in turn, whatever they say: for measurements; emulated: always
+    skew: float = 0.0  # even: in turn by the shares of Zipf's law with this exponent; 0: equal shares
     threads: int = 1
     timeout: float = 30.0  # seconds after which a silent rank is considered lost
     every: int = 10  # steps between lines of progress
@@ -156,6 +157,11 @@ class Config:
     @property
     def world(self) -> int:
         return self.parallel.ranks
+
+    @property
+    def even(self) -> bool:
+        """Whether tokens go to experts in turn, without a router's choice."""
+        return self.run.even or self.run.compute == "emulated"
 
     @property
     def layout(self) -> Layout:
@@ -321,8 +327,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("overlap", "tune", "the first step of a setting is not counted: it must be 0, or 2 or more")
     if tune and (given or not config.overlap.profile):
         refuse("overlap", "tune", "it turns the knobs of a policy: there must be no plan, no search, and a profile")
-    if config.run.skew and config.run.compute != "emulated":
-        refuse("run", "skew", "real tokens ask as their router says: compute must be emulated")
+    if config.run.skew and not config.even:
+        refuse("run", "skew", "tokens choose as their router says: even must be true, or compute emulated")
     if config.run.skew < 0:
         refuse("run", "skew", "it must be 0 or above, such as 1.0")
     if config.elastic.copies:

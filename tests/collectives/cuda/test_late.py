@@ -210,7 +210,9 @@ def test_programs_are_those_of_the_cpu(gpu: LateGpu, tmp_path: Path) -> None:
         ranks._core.add_program(name, _core.build("dbt", "all_reduce", 3, 0, None))
         assert ran(algorithm=name) == "dbt", "another one under this name"
         assert (ran(), ran(algorithm="shared")) == ("direct", "direct")
-        ranks._core.set_turns("auto", "all_reduce", [(3999, "dbt", "the tuner says so"), (4000, "ring", "as well")])
+        ranks._core.set_size_ranges(
+            "auto", "all_reduce", [(3999, "dbt", "the tuner says so"), (4000, "ring", "as well")]
+        )
         assert ran() == "ring"
         ranks.set_canonical(True)
         assert ran() == "pairwise"

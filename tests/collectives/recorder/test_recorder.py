@@ -370,14 +370,14 @@ class Hostile:
 def test_a_dump_cannot_run_code(protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "syntony_rank_0").write_bytes(pickle.dumps({"entries": [Hostile()]}, protocol))
-    with pytest.raises(UserError, match=r"syntony_rank_0 is no flight record"):
+    with pytest.raises(UserError, match=r"syntony_rank_0 is not a flight record"):
         recorder.read_folder(tmp_path)
     assert not Path("it_ran").exists()
 
 
 @given(st.binary(max_size=64))
 def test_garbage_is_refused_with_a_sentence(content: bytes) -> None:
-    with pytest.raises(UserError, match="no flight record"):
+    with pytest.raises(UserError, match="not a flight record"):
         recorder.parse(content)
 
 
@@ -385,7 +385,7 @@ def test_garbage_is_refused_with_a_sentence(content: bytes) -> None:
 def test_a_few_bytes_take_no_gigabytes(content: bytes) -> None:
     """Numbers of values that are not there: Python's reader in C makes room for them."""
     tracemalloc.start()
-    with pytest.raises(UserError, match="no flight record"):
+    with pytest.raises(UserError, match="not a flight record"):
         recorder.parse(content)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()

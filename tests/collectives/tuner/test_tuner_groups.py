@@ -166,7 +166,8 @@ def test_a_mistake_of_one_rank_is_told_by_all() -> None:
     texts = ["all_reduce:ring", "all_reduce:rign"]
     answers = on_ranks(2, choices("all_reduce", 8), lambda rank: {"SYNTONY_ALGO": texts[rank]})
     for answer in answers:
-        assert str(answer).startswith('CommunicationError: rank 1: SYNTONY_ALGO, character 12: "rign" is no algorithm')
+        sentence = 'CommunicationError: rank 1: SYNTONY_ALGO, character 12: "rign" is not an algorithm'
+        assert str(answer).startswith(sentence)
 
 
 def test_groups_made_out_of_a_group_follow_the_same_rules() -> None:

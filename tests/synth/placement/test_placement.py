@@ -53,10 +53,10 @@ def test_groups_are_the_ranks_that_differ_in_the_reduced_axes_only(reduced: list
     ("text", "sentence"),
     [
         ("dp4", "are 4 ranks"),
-        ("xp4", "are no axes"),
+        ("xp4", "are not axes"),
         ("dp2xdp4", "one axis twice"),
         ("row3xcolumn3", "are 9 ranks"),
-        ("dp0x8", "no axes"),
+        ("dp0x8", "not axes"),
     ],
 )
 def test_what_are_no_axes(text: str, sentence: str) -> None:
@@ -167,7 +167,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     [
         (["dgx-a100:2", "--axes", "dp8"], "are 8 ranks, but the topology has 16"),
         (["dgx-a100:2", "--axes", "dp8xtp2", "--reduce", "pp"], "--reduce: no axis 'pp'; there are dp, tp"),
-        (["full:4", "--axes", "dp2xtp2"], "no product of levels"),
+        (["full:4", "--axes", "dp2xtp2"], "not a product of levels"),
         (["full:4", "--axes", "dp2xtp2", "--levels", "2x3"], "are 6 ranks"),
         (["full:4", "--axes", "dp2xtp2", "-o", "/nowhere/at/all.json"], "there is no folder"),
     ],

@@ -88,7 +88,7 @@ def test_jobs_go_where_they_do_not_meet(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("value", "why"),
     [('"0-3"', "it must be a list of what members can be"), ('["0-1"]', "2 ranks, but the job has 4 members"),
-     ('["0-8"]', "8 is no rank")],
+     ('["0-8"]', "8 is not a rank")],
 )  # fmt: skip
 def test_candidates_that_cannot_be(value: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "jobs.toml"

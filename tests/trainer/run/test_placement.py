@@ -39,9 +39,9 @@ def test_axes_lie_where_the_file_has_them(tmp_path: Path) -> None:
     [
         ([{"dp": 0}, {"dp": 0}], "does not place each rank"),
         ([{"dp": 0}], "does not place each rank"),
-        ([{"dp": 0}, {"dp": 2}], "no place among"),
-        ([{"dp": 0}, {"dp": 1, "ep": 0}], "no place among"),
-        ([0, 1], "no place among"),
+        ([{"dp": 0}, {"dp": 2}], "not a place among"),
+        ([{"dp": 0}, {"dp": 1, "ep": 0}], "not a place among"),
+        ([0, 1], "not a place among"),
         (None, "does not place each rank"),
     ],
 )

@@ -319,6 +319,8 @@ def _heavier(layer: LayerSpec, times: int) -> LayerSpec:
         transfers=tuple(replace(transfer, bytes=transfer.bytes * times) for transfer in layer.transfers),
         activations=layer.activations * times,
         shares=tuple(share * times for share in layer.shares),
+        taken=tuple(share * times for share in layer.taken),
+        added=tuple(share * times for share in layer.added),
         products=layer.products * times,
         inputs=layer.inputs * times,
         shared=layer.shared * times,

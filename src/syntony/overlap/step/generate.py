@@ -199,7 +199,7 @@ class _Step:
             key = self._key(Kind.FORWARD, i, m, s)
             if m % self.order.slices:  # keys and values of the previous piece
                 before.append(self._key(Kind.FORWARD, i, m - 1, s))
-            kept = self._left(i) if not self.layout.recompute else layer.inputs
+            kept = layer.enters(s) if self.layout.recompute else 0 if s else self._left(i)
             yield Op(
                 key,
                 Kind.FORWARD,
@@ -211,7 +211,7 @@ class _Step:
                 i,
                 m,
                 s,
-                holds=0 if s else kept,
+                holds=kept,
                 frees=(shed if final else 0) + sum(layer.transfers[t].bytes for t in self._dropped(i, s)),
             )
             if not final:
@@ -259,7 +259,7 @@ class _Step:
                     layer=i,
                     microbatch=m,
                     segment=s,
-                    holds=layer.left(s),
+                    holds=layer.again(s),
                 )
                 deps.append(again)
             lagged: tuple[OpKey, ...] = ()
@@ -297,9 +297,9 @@ class _Step:
         if made:
             self.begun.add(i)
         if self.layout.recompute and kind is Kind.BACKWARD:
-            shed += layer.left(s) + (0 if s else layer.inputs)
+            shed += layer.again(s) + layer.enters(s)
         elif s == 0:
-            whole = layer.activations + layer.inputs if self.layout.recompute else self._left(i)
+            whole = layer.recomputed if self.layout.recompute else self._left(i)
             delayed = layer.products if kind is not Kind.BACKWARD else 0
             shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
         key = self._key(kind, i, m, s)

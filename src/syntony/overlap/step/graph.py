@@ -80,6 +80,8 @@ class LayerSpec:
     shares       bytes of `activations` by segment; empty: in proportion to their operations
     products     bytes of `activations` still needed after the backward for inputs, by that for weights
     inputs       bytes kept by a forward that will be recomputed
+    taken        bytes of `inputs` by the first segment that takes them; empty: all by the first
+    added        bytes by segment that its recomputation adds to `inputs`; empty: as `shares`
     """
 
     name: str
@@ -100,6 +102,8 @@ class LayerSpec:
     products: int = 0
     inputs: int = 0
     shares: tuple[int, ...] = ()
+    taken: tuple[int, ...] = ()
+    added: tuple[int, ...] = ()
     sums: str = ""
     factors: int = 0
 
@@ -114,6 +118,19 @@ class LayerSpec:
             return self.shares[segment]
         whole = sum(self.segments)
         return self.activations * (self.segments[segment] / whole if whole else 1 / len(self.segments))
+
+    def enters(self, segment: int) -> int:
+        """Bytes of `inputs` from a segment's forward on, until its backward."""
+        return self.taken[segment] if self.taken else 0 if segment else self.inputs
+
+    def again(self, segment: int) -> float:
+        """Bytes that a segment's recomputation keeps for its backward, beside `inputs`."""
+        return self.added[segment] if self.added else self.left(segment)
+
+    @property
+    def recomputed(self) -> float:
+        """Bytes that are there once all segments have been recomputed."""
+        return self.inputs + sum(map(self.again, range(len(self.segments))))
 
 
 def hot_numbers(experts: int, ranks: int) -> list[int]:

@@ -22,7 +22,7 @@ class Load:
 
     x       the tensor to communicate; or the one assembled from what has arrived
     rest    tensors that stay on the rank, or (backward) their gradients
-    kept    `rest` of the forward pass
+    kept    `rest` of the forward pass; backward, what the transfer needs of it
     """
 
     x: Tensor

@@ -240,8 +240,12 @@ class Transfer:
         raise NotImplementedError
 
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        """`gradient` of what `forward` delivered; `kept` as in forward."""
+        """`gradient` of what `forward` delivered; `kept`: as `backward_needs` says."""
         raise NotImplementedError
+
+    def backward_needs(self, kept: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Those of the forward's `kept` that `backward`, and parts of gradients, look at; others are freed before."""
+        return ()
 
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
         """Part `index` of x, or of its gradient."""

@@ -181,12 +181,11 @@ class Rank:
 
     def _cut_anew(self, hot: int, visits: Visits | None) -> Parts:
         config, rows = self.config, self.rows
-        even = config.run.compute == "emulated"
         element, skew = self.dtype.itemsize, config.run.skew
         layers = parallelized(
-            config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits, places=self.places
+            config.model, self.mesh, rows, element, config.even, hot, skew=skew, visits=visits, places=self.places
         )
-        if even:
+        if config.run.compute == "emulated":
             layers = emulated(layers, config, rows, self._speed)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
         numbered = dict(enumerate(layers))

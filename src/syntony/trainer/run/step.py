@@ -216,10 +216,10 @@ class Interpreter:
         context.leaves = {}
         back = {id(tensor): gradient for tensor, gradient in zip(sought, found, strict=False) if gradient is not None}
         out, *rest_back = (back[id(t)] if id(t) in back else torch.zeros_like(t) for t in kept.inputs)
-        here = tuple(tensor.detach() for tensor in kept.inputs[1:])
         if s:
             transfer = layer.transfers[s - 1]
-            load = Load(out, tuple(rest_back), here)
+            needed = transfer.backward_needs(tuple(tensor.detach() for tensor in kept.inputs[1:]))
+            load = Load(out, tuple(rest_back), needed)
             key = OpKey(transfer.name, i, m, direction=BACKWARD)
             self._pass_on(transfer, key, task, load, (BACKWARD, i, m, s - 1))
         elif i:

@@ -74,11 +74,15 @@ def keep(graph: Graph, kept: Collection[Segment]) -> Graph:
         if layer is not None and op.microbatch >= 0 and op.lane == COMPUTE:
             own = again.get(op.layer, [])
             if op.kind is Kind.FORWARD:
-                inputs = 0 if own or op.segment else layer.inputs
-                more = layer.left(op.segment) if (op.layer, op.segment) in kept else 0
+                inputs = 0 if own else layer.enters(op.segment)
+                each = layer.again if own else layer.left
+                more = each(op.segment) if (op.layer, op.segment) in kept else 0
                 op = op._replace(holds=op.holds - inputs + more)
-            elif op.segment == 0 and op.kind is not Kind.BACKWARD_WEIGHT and not own:
-                op = op._replace(frees=op.frees - layer.inputs)
+            elif op.kind is Kind.BACKWARD and not own:
+                inputs = layer.enters(op.segment)
+                op = op._replace(frees=op.frees - inputs + layer.left(op.segment) - layer.again(op.segment))
+            elif op.kind is Kind.BACKWARD_INPUT and op.segment == 0 and not own:
+                op = op._replace(frees=op.frees - layer.recomputed + layer.activations)
         found.append(op._replace(deps=tuple(dep for dep in op.deps if dep not in gone)))
     return graph.with_ops(found)
 
@@ -204,10 +208,10 @@ class _Program:
             user = op.key._replace(kind=Kind.BACKWARD)
             user = user if user in before else op.key._replace(kind=Kind.BACKWARD_INPUT)
             begin = place[op.key._replace(kind=Kind.FORWARD)]
-            left, took = layer.left(op.segment), float(seconds[row])
+            left, took = layer.again(op.segment), float(seconds[row])
             mine = before[user][-ahead:]
             again.append(_Again(choice[segment], segment, op.device, left, took, begin, row, place[user], mine))
-        inputs = {i: float(graph.layers[i].inputs) for i, _ in choice}
+        inputs = {i: graph.layers[i].recomputed - graph.layers[i].activations for i, _ in choice}
         return _Program(choice, inputs, again, waits, held)
 
 

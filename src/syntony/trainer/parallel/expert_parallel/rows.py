@@ -40,6 +40,9 @@ class Rows(Transfer):
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(gradient, kept, not self.back)
 
+    def backward_needs(self, kept: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return kept
+
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
         """Part `index` of `count`, on the side of those whose rows they are."""
         return torch.cat(torch.split(x, self._shares(kept[0], count).t().flatten().tolist())[index::count])

@@ -36,51 +36,62 @@ class Held:
     products: int
     inputs: int
     shares: tuple[int, ...]  # of `activations`, by segment
+    taken: tuple[int, ...]
+    added: tuple[int, ...]
 
 
 def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype) -> list[Held]:
     """The bytes of each layer, for a microbatch with the shape of `batch` (tokens and targets of this rank).
 
-    The first layer of each kind runs; the others of its kind hold as much.
+    The first two layers of each kind run (the first one's input may be an earlier layer's); others hold as much as the
+    second.
     """
     kinds = [layer.kind for layer in layers]
-    chosen = {kind: layers[kinds.index(kind)] for kind in dict.fromkeys(kinds)}
+    ran = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < 2]
+    chosen = [layers[i] for i in ran]
     weights = {}
-    for kind in chosen:
-        flat, shadow = flats[kinds.index(kind)], chosen[kind].shadow
+    for kind in dict.fromkeys(kinds):
+        flat, shadow = flats[kinds.index(kind)], layers[kinds.index(kind)].shadow
         weights[kind] = flat.views(torch.zeros(flat.elements, dtype=dtype))
         near = shadow.weights if shadow is not None else ()
         weights[kind] |= {f"{SHADOW}{weight.name}": torch.zeros(weight.shape, dtype=dtype) for weight in near}
     one, two = (_Trial(chosen, weights, tuple(t[:1].expand(n, -1) for t in batch)) for n in (1, 2))
-    lasting, rows, found = one.storages.keys() & two.storages.keys(), len(batch[0]), {}
-    for kind in chosen:
-        few, many = ([trial.bytes(keys - lasting) for keys in trial.of[kind]] for trial in (one, two))
-        whole, products, inputs, *shares = (a + (rows - 1) * (b - a) for a, b in zip(few, many, strict=True))
-        found[kind] = Held(whole, products, inputs, tuple(shares))
-    return [found[kind] for kind in kinds]
+    lasting, rows, found = one.storages.keys() & two.storages.keys(), len(batch[0]), dict[str, Held]()
+    by_layer = dict[int, Held]()
+    for i, *of in zip(ran, one.of, two.of, strict=True):
+        few, many = ([trial.bytes(keys - lasting) for keys in each] for trial, each in zip((one, two), of, strict=True))
+        whole, products, inputs, *by_segment = (a + (rows - 1) * (b - a) for a, b in zip(few, many, strict=True))
+        segments = len(by_segment) // 3
+        rest = (tuple(by_segment[at : at + segments]) for at in range(0, len(by_segment), segments))
+        by_layer[i] = found[kinds[i]] = Held(whole, products, inputs, *rest)
+    return [by_layer.get(i, found[kind]) for i, kind in enumerate(kinds)]
 
 
 class _Trial:
-    """One microbatch's forward, with all its memory kept. `of`: by kind of layer, the storages of each field of Held;
-    those of its shares separately."""
+    """One microbatch's forward, with all its memory kept. `of`: by layer, the storages of each field of Held; those by
+    segment separately, field by field."""
 
-    def __init__(self, layers: Mapping[str, Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
+    def __init__(self, layers: Sequence[Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
         self.storages: dict[int, torch.UntypedStorage] = {}
-        self.of: dict[str, tuple[set[int], ...]] = {}
+        self.of: list[tuple[set[int], ...]] = []
         text, (tokens, targets), taken, away = self._keys(batch), batch, set[int](), set[int]()
         tensors: Tensors = (tokens,)
-        for kind, layer in layers.items():
+        for layer in layers:
             before = set(self.storages)
-            aside, products, inputs, shares = set[int](), set[int](), set[int](), list[set[int]]()
-            tensors = (*tensors, targets) if kind == "head" else tensors
+            aside, products, inputs = set[int](), set[int](), set[int]()
+            shares, entering, added = list[set[int]](), list[set[int]](), list[set[int]]()
+            tensors = (*tensors, targets) if layer.kind == "head" else tensors
             for number, segment in enumerate(layer.segments):
-                context, saved = _Watched(weights[kind], even=True), list[Tensor]()
+                context, saved = _Watched(weights[layer.kind], even=True), list[Tensor]()
                 given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
                 with torch.enable_grad(), saving(saved.append):
                     outputs = segment(context, *given)
+                entering.append(self._keys(given) - inputs - taken - text - away)
                 inputs |= self._keys(given)
                 products |= self._keys(context.factors)
-                fresh = self._keys((*given, *saved, *outputs, *context.leaves.values())) - before - text - aside - away
+                kept = self._keys((*saved, *outputs, *context.leaves.values())) - text - away
+                added.append(kept - self._keys(given))
+                fresh = (kept | self._keys(given)) - before - text - aside - away
                 shares.append(fresh)
                 aside |= fresh
                 tensors = tuple(tensor.detach() for tensor in outputs)
@@ -90,7 +101,7 @@ class _Trial:
                         x = _moved(layer.transfers[number], x, tuple(rest))
                         away |= self._keys((x,)) if layer.spec.transfers[number].uses else set()
                     tensors = (x, *rest)
-            self.of[kind] = aside, products, inputs - taken - text - away, *shares
+            self.of.append((aside, products, inputs - taken - text - away, *shares, *entering, *added))
             taken |= inputs
 
     def _keys(self, tensors: Iterable[Tensor]) -> set[int]:
