@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from syntony.benchmarks.synthesis import broken, forest, sccl
+from syntony.benchmarks.synthesis import broken, forest
 from syntony.benchmarks.synthesis.execution import WrongResultError, execute
+from syntony.benchmarks.synthesis.systems import sccl
 from syntony.benchmarks.synthesis.table import Row, Stopwatch, WrongScheduleError, proven_table, timed
 from syntony.benchmarks.tables import Part, show
 from syntony.synth.bounds.throughput import bounds_of

@@ -36,6 +36,9 @@ _IN_OTHER_MODULES = {
     "pp": "pipeline", "traffic": "counting", "search": "searching", "prediction": "predicting", "explain": "explaining",
     "irregular": "irregular.over_bounds", "contest": "irregular.contest",
     "bounds": "speed.bounds", "simulator": "speed.simulator", "topologies": "speed.topologies",
+    "bfb": "systems.bfb", "blink": "systems.blink", "fast": "systems.fast", "flexlink": "systems.flexlink",
+    "nimble": "systems.nimble", "pccl": "systems.pccl", "sccl": "systems.sccl", "syccl": "systems.syccl",
+    "teccl": "systems.teccl",
 }  # fmt: skip
 
 
@@ -47,8 +50,8 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale syccl flexlink repair broken hierarchy irregular contest "
-        "placement fast stragglers bounds simulator topologies",
+        "sccl forest allreduce alltoall teccl bfb blink scale syccl flexlink nimble pccl repair broken hierarchy "
+        "irregular contest placement fast stragglers bounds simulator topologies",
     ),
     "runtime": _room(
         "what the runtime reaches",

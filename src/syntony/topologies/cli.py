@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 TOPOLOGY_HELP = (
     "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH; "
-    "append ,without=0-1,slowed=rank5-rank6@50%% for lost or slow parts"
+    "append ,without=0-1,slowed=rank5-rank6@50%% for lost or slow parts, ,group=0-3+8 where only these ranks take part "
+    "and the others forward"
 )
 
 

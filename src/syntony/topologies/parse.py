@@ -4,7 +4,7 @@ ring:8                      a positional argument fills the family's first param
 torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
 dgx1                        every argument has a default
 file:cluster.json           a file in any format of topologies/readers, or the root folder of a machine; everything
-                            after the colon is the path, except `,without=` and `,slowed=` at its end
+                            after the colon is the path, except `,without=`, `,slowed=` and `,group=` at its end
 
 Any family with switches takes `aggregator=PROFILE`, which makes the switches add as the profile describes
 (aggregator.py), and `aggregator=PROFILE@PATTERN` for the switches whose names match. `aggregator.KEY=VALUE` after it
@@ -16,12 +16,16 @@ changes a number of the profile:
 Any name, also that of a file, takes `without=` and `slowed=` for lost and slow parts (degraded.py):
 
     torus:8x8x8,without=0-1,without=rank5,slowed=8-16@50%
+
+and `group=` for the ranks of a process group; the others then only forward (group.py):
+
+    mesh:8x8,group=0-3+8-11
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +36,7 @@ from syntony.topologies.aggregator import PROFILES, Aggregator
 from syntony.topologies.families import FAMILIES
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.degraded import degraded
+from syntony.topologies.graph.group import group_view
 from syntony.topologies.readers import read
 from syntony.topologies.topology import Topology, TopologyError
 
@@ -41,18 +46,40 @@ def parse(name: str) -> Topology:
     name = name.strip()
     if name in ("file", "file:"):
         raise TopologyError("file: needs a path, such as file:cluster.json")
-    intact, damage = _damage(name)
-    if not damage:
-        return _intact(name)
-    losses = {key: [text for which, _, text in damage if which == key] for key in ("without", "slowed")}
-    return degraded(_intact(intact), **losses).topology.renamed(name)
+    family, changes = _changes(name)
+    topology = _intact(family)
+    if not any(changes.values()):
+        return topology
+    damage = degraded(topology, changes["without"], changes["slowed"])
+    if changes["group"]:
+        members = [rank for text in changes["group"] for rank in _group(topology, text)]
+        return group_view(damage.topology, [int(damage.node_at[rank]) for rank in members]).renamed(name)
+    return damage.topology.renamed(name)
 
 
-def _damage(name: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Splits the name into the part without damage and its `without=..` and `slowed=..`, as (key, '=', text)."""
+def _changes(name: str) -> tuple[str, dict[str, list[str]]]:
+    """Splits the name into the intact topology's and the values of its `without=`, `slowed=` and `group=`."""
     arguments = name.split(",")
-    broken = [argument.strip().partition("=") for argument in arguments if _DAMAGE.match(argument)]
-    return ",".join(argument for argument in arguments if not _DAMAGE.match(argument)), broken
+    found: dict[str, list[str]] = {"without": [], "slowed": [], "group": []}
+    for argument in arguments:
+        if _CHANGE.match(argument):
+            key, _, text = argument.strip().partition("=")
+            found[key].append(text)
+    return ",".join(argument for argument in arguments if not _CHANGE.match(argument)), found
+
+
+def _group(topology: Topology, text: str) -> Iterator[int]:
+    """The ranks of `0-3+8`, as the intact topology numbers them."""
+    for part in text.split("+"):
+        first, _, last = part.partition("-")
+        numbers = [end.strip() for end in (first, last or first)]
+        if not all(number.isascii() and number.isdecimal() for number in numbers) or int(numbers[0]) > int(numbers[1]):
+            raise TopologyError(f"group={text}: {part!r} is not a rank or a range; an example is group=0-3+8-11")
+        if int(numbers[1]) >= topology.ranks:
+            raise TopologyError(
+                f"group={text}: {topology.name} has no rank {numbers[1]}; its ranks are 0..{topology.ranks - 1}"
+            )
+        yield from range(int(numbers[0]), int(numbers[1]) + 1)
 
 
 def _intact(name: str) -> Topology:
@@ -106,7 +133,7 @@ def _number_formats(text: str) -> tuple[str, ...]:
     return tuple(text.split("+"))
 
 
-_DAMAGE = re.compile(r"\s*(without|slowed)=")
+_CHANGE = re.compile(r"\s*(without|slowed|group)=")
 _KEY = re.compile(r"aggregator(\.[^=]*)?=")
 _OVERRIDES: dict[str, Callable[[str], Any]] = {
     "slots": count,

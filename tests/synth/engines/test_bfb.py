@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
-from syntony.benchmarks.synthesis.bfb import circulant, generalized_kautz, line_graph, twice_lined_bipartite
+from syntony.benchmarks.synthesis.systems.bfb import circulant, generalized_kautz, line_graph, twice_lined_bipartite
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.bfb.balance import Balance

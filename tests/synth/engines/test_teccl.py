@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.benchmarks.synthesis import teccl as table
 from syntony.benchmarks.synthesis.networks.teccl import dgx2_boxes, ndv2_boxes
+from syntony.benchmarks.synthesis.systems import teccl as table
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines import in_network

@@ -1,0 +1,1 @@
+"""Tables of named systems: their published results beside ours."""
