@@ -47,10 +47,18 @@ class Move(Enum):
 
 class Slot:
     """One op of a queue: `bytes` count against its queue's window; `next` starts when it has ended; wait() announces
-    its end."""
+    its end. So many `runs` of it may have been made ready and not ended."""
 
     def __init__(
-        self, name: str, move: Move, bytes: int, peer: int = -1, tag: int = 0, next: int = -1, announce: bool = False
+        self,
+        name: str,
+        move: Move,
+        bytes: int,
+        peer: int = -1,
+        tag: int = 0,
+        next: int = -1,
+        announce: bool = False,
+        runs: int = 1,
     ) -> None: ...
 
 class Order:
@@ -72,8 +80,9 @@ class Lanes:
         output_rows: Sequence[int] = (),
     ) -> None:
         """The op may start when its turn comes; its tensors must not be touched before it has ended."""
-    def wait(self, op: int, patience: timedelta) -> tuple[bool, list[int]]:
-        """Until the op is at rest (True), announced ops have ended (they are listed), or `patience` is over."""
+    def wait(self, op: int, patience: timedelta, behind: int = 0) -> tuple[bool, list[int]]:
+        """Until the op is at rest, but for its last `behind` runs (True), announced ops have ended (they are listed),
+        or `patience` is over."""
     def ended(self) -> list[int]:
         """The announced ops that have ended since the last call of this or wait()."""
     def take_records(self) -> list[tuple[int, int, int, int, int]]:

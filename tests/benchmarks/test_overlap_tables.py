@@ -133,7 +133,10 @@ def test_another_loss_is_a_miss() -> None:
     assert not losses([Timed("ours domino", (1.0,), {"loss": 5.0003})], right)
 
 
-EVERY_LANE = ("dp 4, zero 3", "dp 4 x ep 2, experts move", "pp 4, zbv", "tp 4, sequence", "cp 4, ring")
+EVERY_LANE = (
+    "dp 4, zero 3", "dp 4 x ep 2, experts move", "pp 4, zbv", "tp 4, sequence", "cp 4, ring",
+    "dp 4, 2 islands, each 4th step",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

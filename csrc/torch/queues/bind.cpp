@@ -23,11 +23,11 @@ void bind(py::module_& module) {
       .value("RECV", Move::recv);
 
   py::class_<CommOp>(module, "Slot")
-      .def(py::init([](std::string name, Move move, std::size_t bytes, int peer, int tag, int next, bool announce) {
-             return CommOp{std::move(name), move, bytes, peer, tag, next, announce};
-           }),
+      .def(py::init(
+               [](std::string name, Move move, std::size_t bytes, int peer, int tag, int next, bool announce,
+                  std::size_t runs) { return CommOp{std::move(name), move, bytes, peer, tag, next, announce, runs}; }),
            py::arg("name"), py::arg("move"), py::arg("bytes"), py::arg("peer") = -1, py::arg("tag") = 0,
-           py::arg("next") = -1, py::arg("announce") = false);
+           py::arg("next") = -1, py::arg("announce") = false, py::arg("runs") = 1);
 
   py::class_<Order>(module, "Order")
       .def(py::init(
@@ -46,7 +46,7 @@ void bind(py::module_& module) {
           },
           py::arg("op"), py::arg("input"), py::arg("output"), py::arg("input_rows") = std::vector<std::int64_t>(),
           py::arg("output_rows") = std::vector<std::int64_t>(), unlocked)
-      .def("wait", &CommQueues::wait, py::arg("op"), py::arg("patience"), unlocked)
+      .def("wait", &CommQueues::wait, py::arg("op"), py::arg("patience"), py::arg("behind") = 0, unlocked)
       .def("ended", &CommQueues::ended, unlocked)
       .def("take_records",
            [](CommQueues& self) {

@@ -37,9 +37,11 @@ class OwnStream {
 struct CommQueues::State {
   CommOp op;
   CommQueue* queue = nullptr;
-  Task task;
-  std::uint64_t asked = 0;  // runs that were made ready, or will be by the preceding op
+  Task task;                 // of the current run
+  std::deque<Task> waiting;  // of the next ones
+  std::uint64_t asked = 0;   // runs that were made ready, or will be by the preceding op
   std::uint64_t ended = 0;
+  bool busy = false;              // it has a current run
   bool ready = false;             // and not launched yet
   std::optional<c10::Event> end;  // of the last run, on a device
   Record record;
@@ -106,7 +108,8 @@ void CommQueues::ready(int op, Task task) {
   used.swap(used_);
   rethrow();
   State& state = states_.at(static_cast<std::size_t>(op));
-  TORCH_CHECK(state.asked == state.ended, "op ", state.op.name, " is made ready again before its last run has ended");
+  TORCH_CHECK(state.asked - state.ended < state.op.runs, "op ", state.op.name,
+              " is made ready again before its last run has ended");
   TORCH_CHECK(device.is_cpu() || state.op.move != Move::exchange_sum, "op ", state.op.name, ": sums on ", device,
               " are made by Syntony's backend only");
   ++state.asked;
@@ -118,20 +121,25 @@ void CommQueues::ready(int op, Task task) {
 
 void CommQueues::make_ready(int op, Task task) {
   State& state = states_[static_cast<std::size_t>(op)];
+  if (std::exchange(state.busy, true)) {
+    state.waiting.push_back(std::move(task));
+    return;
+  }
   state.task = std::move(task);
   state.ready = true;
   state.record = {.op = op, .step = state.ended, .ready = now()};
   state.queue->next.notify_one();
 }
 
-std::pair<bool, std::vector<int>> CommQueues::wait(int op, std::chrono::milliseconds patience) {
+std::pair<bool, std::vector<int>> CommQueues::wait(int op, std::chrono::milliseconds patience, std::size_t behind) {
   std::vector<Task> used;
   std::unique_lock lock(mutex_);
   const State& state = states_.at(static_cast<std::size_t>(op));
-  at_rest_.wait_for(lock, patience, [&] { return failure_ || state.asked == state.ended || !announced_.empty(); });
+  const auto rests = [&] { return state.asked - state.ended <= behind; };
+  at_rest_.wait_for(lock, patience, [&] { return failure_ || rests() || !announced_.empty(); });
   used.swap(used_);
   rethrow();
-  const bool at_rest = state.asked == state.ended;
+  const bool at_rest = rests();
   if (at_rest) follow(state);
   return {at_rest, take_announced()};
 }
@@ -245,6 +253,12 @@ void CommQueues::complete_in_order(CommQueue& queue) {
       Task next{.input = task.output, .output = task.input};
       if (on_device) next.ready = glue::event_on(own.stream());
       make_ready(state.op.next, std::move(next));
+    }
+    state.busy = false;
+    if (!state.waiting.empty()) {
+      Task following = std::move(state.waiting.front());
+      state.waiting.pop_front();
+      make_ready(op, std::move(following));
     }
     if (state.op.announce) announced_.push_back(op);
     queue.next.notify_one();

@@ -57,6 +57,7 @@ struct CommOp {
   int tag = 0;
   int next = -1;
   bool announce = false;  // wait() reports its end
+  std::size_t runs = 1;   // that may have been made ready and not ended; one at a time is launched
 };
 
 /// One queue: ops by their index, in launch order. `window` 0: no limit.
@@ -90,13 +91,13 @@ class CommQueues {
   CommQueues(const CommQueues&) = delete;
   CommQueues& operator=(const CommQueues&) = delete;
 
-  /// `op` may start when its turn comes; its tensors must not be touched before it has ended. Throws c10::Error if its
-  /// previous run has not ended yet.
+  /// `op` may start when its turn comes; its tensors must not be touched before it has ended. Throws c10::Error if as
+  /// many of its runs as it may have at a time have not ended yet.
   void ready(int op, Task task);
-  /// Waits until `op` is idle (every run that was made ready has ended, and no tensor of them is held), until ops with
-  /// `announce` have ended, or until `patience` has passed. Returns true if it is idle, and the announced ops in the
-  /// order in which they ended. Rethrows the error that ended a queue.
-  std::pair<bool, std::vector<int>> wait(int op, std::chrono::milliseconds patience);
+  /// Waits until `op` is idle (every run that was made ready has ended, but for the last `behind` ones, and no tensor
+  /// of them is held), until ops with `announce` have ended, or until `patience` has passed. Returns true if it is
+  /// idle, and the announced ops in the order in which they ended. Rethrows the error that ended a queue.
+  std::pair<bool, std::vector<int>> wait(int op, std::chrono::milliseconds patience, std::size_t behind = 0);
   /// The announced ops that have ended, without waiting. Rethrows the error that ended a queue.
   std::vector<int> ended();
   /// The records since the last call.

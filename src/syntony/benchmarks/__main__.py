@@ -61,7 +61,7 @@ ROOMS = {
     "overlap": _room(
         "what overlap reaches",
         "overlap",
-        "dp grid zero tp ep pp bitwise traffic memory context long elastic policies search prediction explain",
+        "dp grid zero tp ep pp bitwise traffic memory context islands long elastic policies search prediction explain",
     ),
     "view": _room("pages in a real browser", "view", "pages"),
     "cuda": _room("Programs on GPUs", "cuda", "one_gpu"),

@@ -23,7 +23,10 @@ from syntony.overlap.step.model_spec import ModelSpec
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 _ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops slices inner prefetch threads every"
-_LEAST = dict.fromkeys((*_ONE.split(), "together", "secondary", "relay"), 1) | {"context": 2, "vocabulary": 256}
+_LEAST = dict.fromkeys((*_ONE.split(), "together", "secondary", "relay", "islands", "local"), 1) | {
+    "context": 2,
+    "vocabulary": 256,
+}
 """Of whole numbers; of others 0."""
 
 
@@ -91,6 +94,8 @@ class Optimizer:
     options: Mapping[str, Any] = field(default_factory=dict)
     clip: Literal["exact", "optimistic", "off"] = "exact"
     clip_norm: float = 1.0
+    outer_lr: float = 0.7  # of what islands have learned, with [parallel] outer = "nesterov", and
+    outer_momentum: float = 0.9
 
 
 @dataclass(frozen=True)
@@ -299,6 +304,10 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
     if data.shares or data.deal == "measured":
         _check_shares(config, refuse)
+    if sizes.apart and (config.overlap.follow or config.overlap.tune or config.elastic.copies):
+        refuse("parallel", "islands", "islands train apart: [overlap] follow and tune, and [elastic] copies must be 0")
+    if optimizer.outer_lr <= 0 or not 0 <= optimizer.outer_momentum < 1:
+        refuse("optimizer", "outer_lr", "it must be above 0, and outer_momentum from 0 to below 1")
     if config.overlap.follow and (sizes.ep == 1 or config.run.compute != "real" or config.elastic.copies):
         refuse("overlap", "follow", "it needs experts that are spread (ep), real computing, and no [elastic] copies")
     if config.run.speeds and len(config.run.speeds) != sizes.dp:

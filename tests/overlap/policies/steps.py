@@ -63,6 +63,8 @@ STEPS = {
     "tp 4": (tensor(), Layout(tp=4, microbatches=4)),
     "dp x ep": (experts(2), Layout(dp=4, ep=2, microbatches=2)),
     "pp": (dense(8), Layout(pp=4, dp=2, microbatches=8)),
+    "islands": (dense(), Layout(dp=4, islands=2, local=4, zero=1, clip=Clip.EXACT)),
+    "islands late": (dense(), Layout(dp=4, islands=2, delay=2)),
 }
 
 
@@ -85,7 +87,8 @@ def plans_for(graph: Graph) -> dict[str, tuple[Plan, Timeline]]:
 def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0, fixed: float = 0.0) -> Cost:
     """All lanes share a link; the busiest device's takes `ratio` times what it computes. `alpha`, `fixed`: of all."""
     free = {
-        lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1.0) for lane in ("dp", "replicas", "edp", "tp", "ep", "pp")
+        lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1.0)
+        for lane in ("dp", "replicas", "edp", "tp", "ep", "pp", "islands")
     }
     moved = {
         device: sum(

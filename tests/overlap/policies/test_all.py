@@ -12,6 +12,7 @@ import pytest
 from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.base.standing import Standing
+from syntony.overlap.policies.apart import APART
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.policies.table import LEFT_OUT, POLICIES, policy
 from syntony.overlap.predict.estimate import estimates
@@ -139,7 +140,8 @@ def test_rows_say_how_whole_they_are(capsys: pytest.CaptureFixture[str]) -> None
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     listed = dict(reversed(found) for found in re.findall(r"^([WSP-]) (\w+) ", text, re.MULTILINE))
-    assert listed == {name: one.standing for name, one in POLICIES.items()} | dict.fromkeys(LEFT_OUT, "-")
+    apart = {one.name: one.standing for one in APART}
+    assert listed == {name: one.standing for name, one in POLICIES.items()} | apart | dict.fromkeys(LEFT_OUT, "-")
     for name, one in POLICIES.items():
         assert (one.standing is Standing.PARTIAL) == bool(one.missing), name
         assert "left out" not in one.about, name

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from syntony.base.command import UserError
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.policies.passes.backward import split_backward
-from syntony.overlap.predict.sim_step import simulate_sim_step
+from syntony.overlap.predict.estimate import estimates
+from syntony.overlap.predict.sim_step import in_a_row, simulate_sim_step
 from syntony.overlap.predict.simulation import Wait, sim_step_of, simulate
 from syntony.overlap.step.cost import Cost, Linear, Wire, ring_wire
 from syntony.overlap.step.generate import generate
@@ -158,6 +159,32 @@ def test_updates_without_a_flush_leave_no_bubble() -> None:
     assert simulate(plan_of(graph), cost).seconds == pytest.approx(24, rel=1e-3)
     flushed = generate(layers, Layout(pp=4, microbatches=8), pipeline("1f1b", 4, 1, 8))
     assert simulate(plan_of(flushed), cost).seconds == pytest.approx(33, rel=1e-3)
+
+
+def test_steps_in_a_row_are_these_steps() -> None:
+    """Three steps told as one take the times that they take one after the other."""
+    layers, layout = dense(3), Layout(dp=4, microbatches=2)
+    graph = generate(layers, layout)
+    cost = Cost(1e3, {"dp": ring_wire(4, 1e3, 0.01)}, memory=1e-4)
+    step = sim_step_of(graph, cost, in_order(graph), {}, {})
+    alone = simulate_sim_step(step, 6)
+    row = simulate_sim_step(in_a_row(step, np.zeros(len(graph), bool), 3, 0), 2).by_step(3)
+    assert np.allclose(row.end, alone.end)
+    assert (row.blame == alone.blame).all()
+
+
+@pytest.mark.parametrize(("local", "delay"), [(1, 1), (4, 0), (4, 1), (3, 2)])
+def test_exchanges_of_islands_by_hand(local: int, delay: int) -> None:
+    """One layer computes 3 seconds a step; an exchange takes 30."""
+    graph = generate([LayerSpec("one", 64, (1.0,))], Layout(dp=2, islands=2, local=local, delay=delay))
+    cost = Cost(1.0, {"islands": Wire(dict.fromkeys(Kind, Linear(0.0, 30 / 64)))})
+    plan = plan_of(graph)
+    found = simulate(plan, cost)
+    # Training waits for the whole exchange; or for what is left of it when so many others would be under way.
+    want = 3.0 + 30 / local if not delay else max(3.0, 30 / local)
+    assert found.seconds == pytest.approx(want, rel=0.05)
+    assert estimates(plan, cost)[0].seconds <= found.seconds * (1 + 1e-9)
+    assert found.busy[0, "islands"] == pytest.approx(30 / local)
 
 
 def test_what_it_waited_for() -> None:

@@ -46,6 +46,7 @@ def chunked(*lanes: str, policy: str = "") -> dict[str, Any]:
 EXACT = {
     2: {
         "dp2": split(dp=2),
+        "dp2 islands that exchange in every step": split(dp=2, islands=2),
         "dp2 unequal shares": UNEQUAL | split(dp=2, zero=1),
         "dp2 zero 1 by slices": TILES | split(dp=2, zero=1),
         "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,

@@ -40,6 +40,8 @@ LAYOUTS: Mapping[str, tuple[str, Parallel]] = {
     "dp 4, zero 1": ("dear", Parallel(dp=4, zero=1)),
     "dp 4, zero 3": ("fifo", Parallel(dp=4, zero=3)),
     "dp 4, zero 3, 2 replicas": ("fifo", Parallel(dp=4, zero=3, replicas=2)),
+    "dp 4, 2 islands, each 4th step": ("need", Parallel(dp=4, islands=2, local=4)),
+    "dp 4, 2 islands, one late": ("fifo", Parallel(dp=4, zero=1, islands=2, delay=1)),
     "pp 4": ("fifo", Parallel(pp=4)),
     "pp 4, zbv": ("fifo", Parallel(pp=4, schedule="zbv")),
     "tp 4": ("fifo", Parallel(tp=4, sequence=False)),
@@ -56,7 +58,8 @@ LAYOUTS: Mapping[str, tuple[str, Parallel]] = {
 
 
 def counted(config: Config, name: str, into: Path, exchange: Exchange | None) -> int:
-    """One rank: a step of the policy's plan. Rank 0 writes by lane what was sent, and what the plan says."""
+    """One rank: a step of the policy's plan, or those from one exchange of islands to the next. Rank 0 writes by lane
+    what was sent, and what the plan says."""
 
     def work(config: Config, mesh: Mesh, world: World) -> None:
         rank = Rank(config, mesh, world)
@@ -68,7 +71,8 @@ def counted(config: Config, name: str, into: Path, exchange: Exchange | None) ->
         for _ in range(2):  # ops of a steady step that belong to the one before are in the second
             rank.rest()
             before = _sent(rank, mesh.world)
-            rank.step([(tokens, tokens)] * turns, 1e-5)
+            for _ in range(config.parallel.local):
+                rank.step([(tokens, tokens)] * turns, 1e-5)
         rank.rest()
         after = _sent(rank, mesh.world)
         mine = {lane: [b - a for a, b in zip(before[lane], row, strict=True)] for lane, row in after.items()}
@@ -76,7 +80,7 @@ def counted(config: Config, name: str, into: Path, exchange: Exchange | None) ->
         if mesh.rank == 0:
             layout = rank.plan.graph.layout
             assert layout is not None
-            said = {lane: matrix.tolist() for lane, matrix in traffic(rank.plan, layout).items()}
+            said = {lane: (matrix * layout.local).tolist() for lane, matrix in traffic(rank.plan, layout).items()}
             into.write_text(json.dumps([rows, said]))
         rank.close()
 
@@ -125,7 +129,7 @@ def _planned(planned: Mapping[str, list[list[int]]], lane: str, rows: list[dict[
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
-    columns = (("layout", -26), ("policy", -15), ("ranks", 5), ("bytes counted", 13), ("planned", 13), ("lanes", -20))
+    columns = (("layout", -30), ("policy", -15), ("ranks", 5), ("bytes counted", 13), ("planned", 13), ("lanes", -20))
     return (Part("Bytes between ranks in one step, each pair's compared", columns, partial(_rows, options)),)
 
 

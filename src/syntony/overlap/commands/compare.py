@@ -40,6 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     rows.sort(key=lambda row: row["seconds"])
     lines = [f"{asked.title} (predicted)", *policy_table(rows)]
     lines += [f"not for this step: {', '.join(refused)}"] if refused else []
+    lines += [asked.graph.differs] if asked.graph.differs else []
     tell(options, {"title": asked.title, "policies": rows, "refused": refused}, lines)
     return 0
 

@@ -39,7 +39,8 @@ def _run(options: argparse.Namespace) -> int:
         # A plan read from a file does not say how it was made.
         made = None if plan is asked.plan else Making(asked.graph, again)
         found = explain(simulate(plan, asked.cost), options.top, made)
-    lines = [f"{asked.title}: {plan.policy}", *describe(found)]
+    differs = [plan.graph.differs] if plan.graph.differs else []
+    lines = [f"{asked.title}: {plan.policy}", *differs, *describe(found)]
     tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
     return 0
 

@@ -1,4 +1,4 @@
-"""`syntony overlap list`: the models, machines and policies to plan with."""
+"""`syntony overlap list`: the models, machines, policies and ways of training to plan with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from syntony.base.answer import tell, width
 from syntony.base.command import Command
 
 if TYPE_CHECKING:
+    from syntony.overlap.policies.apart import Apart
     from syntony.overlap.policies.policy import Policy
 
 
@@ -17,11 +18,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     """Takes no arguments."""
 
 
-def _lacks(policy: Policy) -> tuple[tuple[str, str], ...]:
-    return ("Missing", policy.missing), ("Simulated only", policy.simulated), ("Without", policy.without)
+def _lacks(one: Policy | Apart) -> tuple[tuple[str, str], ...]:
+    return ("Missing", one.missing), ("Simulated only", one.simulated), ("Without", one.without)
 
 
 def _run(options: argparse.Namespace) -> int:
+    from syntony.overlap.policies.apart import APART
     from syntony.overlap.policies.table import LEFT_OUT, POLICIES
     from syntony.overlap.predict.machine import MACHINES
     from syntony.overlap.step.model_spec import MODELS
@@ -50,6 +52,12 @@ def _run(options: argparse.Namespace) -> int:
     for name, reason in LEFT_OUT.items():
         first, *others = wrap(f"left out: {reason}", width() - 22)
         lines += [f"- {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
+    lines += ["", "training apart (--layout KEYS; results differ from synchronous training)"]
+    for system in APART:
+        told = [f"{system.paper}; {system.layout}", system.about]
+        told += [f"{word}: {what}." for word, what in _lacks(system) if what]
+        first, *others = [line for text in told for line in wrap(text, width() - 22)]
+        lines += [f"{system.standing} {system.name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
     lines += ["", "models (--model; your own: gpt:hidden=512,blocks=8)"]
     for name, model in MODELS.items():
         source = wrap(f"{model.parameters / 1e9:.3g} billion parameters; {model.source}", width() - 22)
@@ -59,11 +67,16 @@ def _run(options: argparse.Namespace) -> int:
     for name, machine in MACHINES.items():
         rates = wrap(", ".join(f"{key} {value:g}" for key, value in vars(machine).items()), width() - 22)
         lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(rates)]
-    found = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+    apart = [{**vars(system), "standing": system.standing} for system in APART]
+    found = {"policies": policies, "apart": apart, "models": models, "pipelines": list(PIPELINES), "machines": machines}
     tell(options, found, lines)
     return 0
 
 
 COMMAND = Command(
-    ("overlap", "list"), "list policies, models, pipelines and machines", "syntony overlap list", _configure, _run
+    ("overlap", "list"),
+    "list policies, ways of training apart, models, pipelines and machines",
+    "syntony overlap list",
+    _configure,
+    _run,
 )

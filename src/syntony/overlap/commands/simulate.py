@@ -36,7 +36,9 @@ def _run(options: argparse.Namespace) -> int:
         "most",
         f"  busy        {', '.join(_busy(timeline))}",
     ]
-    tell(options, {"title": title, "policy": plan.policy, **row, "busy": busy}, lines)
+    differs = plan.graph.differs
+    lines += [f"  {differs}"] if differs else []
+    tell(options, {"title": title, "policy": plan.policy, **row, "busy": busy, "differs": differs}, lines)
     return 0
 
 

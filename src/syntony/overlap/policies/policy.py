@@ -35,8 +35,8 @@ class Decided:
 
     def plan(self, name: str, knobs: Mapping[str, object], cost: Cost) -> Plan:
         movable = set(self.movable)
-        updates = {op.key for op in self.graph if op.kind is Kind.OPTIMIZE and op.lagged}
-        if any(op.kind is Kind.ALL_GATHER and updates.intersection(op.deps) for op in self.graph):
+        updates = {op.key for op in self.graph if op.kind is Kind.OPTIMIZE and self.graph.before(op)}
+        if any(op.kind.moves and updates.intersection(op.deps) for op in self.graph):
             movable |= {Kind.OPTIMIZE, Kind.NORM}  # updates before gathers come early, not just before use
         found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable, self.windows)
         found = orders.meeting(self.graph, found)

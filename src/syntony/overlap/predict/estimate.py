@@ -59,7 +59,8 @@ def short(key: OpKey) -> str:
 class _Step:
     def __init__(self, plan: Plan, cost: Cost) -> None:
         self.plan, self.ops = plan, plan.graph.ops
-        taken, waited = cost.seconds(plan.graph)
+        every = [plan.graph.every(op) for op in self.ops]  # of these steps, each takes its share
+        taken, waited = (seconds / every for seconds in cost.seconds(plan.graph))
         self.taken: list[float] = taken.tolist()
         self.whole: list[float] = (taken + waited).tolist()
         row = {op.key: number for number, op in enumerate(self.ops)}

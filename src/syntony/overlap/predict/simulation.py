@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.overlap.predict.sim_step import SimStep, StepTimes, simulate_sim_step
+from syntony.overlap.predict.sim_step import SimStep, StepTimes, in_a_row, simulate_sim_step
 from syntony.overlap.step.cost import Cost, Doubles
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
@@ -47,11 +47,12 @@ class Timeline:
     start, end       computing, or on the link
     wait             what it waited for last (Wait), and
     blame            the row of that Op, or -1; it may belong to the previous step
-    seconds          from one step to the next
+    seconds          from one step to the next; on average, if some Ops are not in every step (Graph.every): this is
+                     then a step with all of them
     busy             per lane, seconds for which its Ops compute or are on the link
     peak             per device, the most bytes held by Ops
     exposed          per communication Op, its seconds while its device computes nothing. Time exposed by two lanes at
-                     once counts for both
+                     once counts for both. Like `busy`, on average over steps
     """
 
     plan: Plan
@@ -80,16 +81,22 @@ class Timeline:
 def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
     """The steady step, after at least `steps` - 2 others. Raises UserError if Ops would wait forever."""
     step = sim_step_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
+    every = np.array([plan.graph.every(op) for op in plan.graph], np.int64)
+    layout = plan.graph.layout
+    local, delay = (layout.local, layout.delay) if layout is not None else (1, 0)
+    period = local * max(1, delay)
+    if period > 1:
+        step = in_a_row(step, np.array([op.lane == "islands" for op in plan.graph], bool), local, delay)
     for count in (steps, 4 * steps):
         times = simulate_sim_step(step, count)
         if np.isinf(times.end).any():
-            raise _stuck(plan, times.end)
+            raise _stuck(plan, times.by_step(period).end)
         finish = times.end.max(axis=1, initial=0.0)
         last = finish[-2] - finish[-3]
         if abs(finish[-3] - finish[-4] - last) <= 1e-6 * last:
             break
         last = (finish[-2] - finish[count // 2]) / (count - 2 - count // 2)  # it alternates
-    return _timeline(plan, cost, times, count - 2, float(last))
+    return _timeline(plan, cost, times.by_step(period), (count - 1) * period - 1, float(last) / period, every)
 
 
 def sim_step_of(
@@ -180,18 +187,18 @@ def _stuck(plan: Plan, ends: Doubles) -> UserError:
     return UserError(f"ops wait forever for the other end of a message: {', '.join(map(str, sorted(never)[:4]))}")
 
 
-def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: float) -> Timeline:
-    """The timeline of the step `shown`."""
+def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: float, every: Integers) -> Timeline:
+    """The timeline of the step `shown`. `every`: by row, Graph.every."""
     ops, count = plan.graph.ops, len(plan.graph)
     computes = np.array([op.lane == COMPUTE for op in ops], bool)
     begin = float(times.start[shown][computes if computes.any() else slice(None)].min(initial=np.inf))
     start, end = times.start[shown], times.end[shown]
     busy: dict[Lane, float] = {}
-    for op, took in zip(ops, (end - start).tolist(), strict=True):
+    for op, took in zip(ops, ((end - start) / every).tolist(), strict=True):
         busy[op.device, op.lane] = busy.get((op.device, op.lane), 0.0) + took
     device = np.array([op.device for op in ops], np.int64)
     holds, frees = np.array([op.holds for op in ops]), np.array([op.frees for op in ops])
-    late = np.array([op.kind is Kind.OPTIMIZE and bool(op.lagged) for op in ops], bool)
+    late = np.array([op.kind is Kind.OPTIMIZE and bool(plan.graph.before(op)) for op in ops], bool)
     row_of, place = {op.key: row for row, op in enumerate(ops)}, np.full(count, -1)
     for (_, lane), keys in plan.orders.items() if holds.any() else ():
         if lane == COMPUTE:
@@ -220,7 +227,7 @@ def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: flo
         seconds,
         busy,
         peak,
-        {op.key: max(0.0, float(exposed[row])) for row, op in enumerate(ops) if op.kind.moves},
+        {op.key: max(0.0, float(exposed[row] / every[row])) for row, op in enumerate(ops) if op.kind.moves},
     )
 
 

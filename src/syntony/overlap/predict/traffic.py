@@ -1,4 +1,4 @@
-"""Traffic: the bytes that every rank of a Layout sends to every other one in a step of a Plan.
+"""Traffic: the bytes that every rank of a Layout sends to every other one in a step of a Plan, on average over steps.
 
 A collective's bytes are those of the Program that runs it: which instruction of which rank sends which chunks to whom,
 with chunks cut at elements as in the executor. So a real run's counters (`Communicator.counters()`,
@@ -79,12 +79,15 @@ def traffic(
     """
     graph = plan.graph
     often = Counter(
-        (op.lane, op.kind, op.device, op.peer, round(op.amount), shifts(graph, op) if op.kind is Kind.SHIFT else ())
+        (
+            op.lane, op.kind, op.device, op.peer, round(op.amount), shifts(graph, op) if op.kind is Kind.SHIFT else (),
+            graph.every(op),
+        )
         for op in graph
         if op.kind.moves and op.kind is not Kind.RECV
-    )
+    )  # fmt: skip
     found: dict[str, Matrix] = {}
-    for (lane, kind, device, peer, size, places), count in often.items():
+    for (lane, kind, device, peer, size, places, every), count in often.items():
         matrix = found.setdefault(lane, np.zeros((layout.ranks, layout.ranks), np.int64))
         if kind is Kind.SEND:
             lines = members(layout, "pp")[0]
@@ -96,7 +99,7 @@ def traffic(
                 matrix[groups, np.roll(groups, -by, axis=1)] += size // len(places) * count
         elif groups.shape[1] > 1:
             own = collective_bytes(str(kind), algorithms[kind], groups.shape[1], size, element)
-            matrix[groups[:, :, None], groups[:, None, :]] += own * count
+            matrix[groups[:, :, None], groups[:, None, :]] += own * count // every
     return found
 
 

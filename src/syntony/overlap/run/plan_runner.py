@@ -95,7 +95,7 @@ class PlanRunner:
         self.step = -1
         self._numbers: list[int] = []  # the user's number of each step
         self._index: dict[OpKey, int] = {}
-        self._slots: list[tuple[str, _torch.Move, int, int, int, int, bool]] = []  # arguments of _torch.Slot
+        self._slots: list[tuple[str, _torch.Move, int, int, int, int, bool, int]] = []  # arguments of _torch.Slot
         self._keys: list[OpKey] = []
         self._bound: dict[OpKey, tuple[Tensor, Tensor]] = {}
         self._actions: dict[int, Callable[[], None]] = {}
@@ -114,6 +114,8 @@ class PlanRunner:
             ours = _backend_of(groups[lane]).name() == "syntony"
             if ours:
                 communicator_of(groups[lane]).set_canonical(canonical)
+            if lane == "islands":  # not in every step: those that the plan defers end an exchange, and begin none
+                keys = tuple(sorted(keys, key=lambda key: plan.graph.deferred(plan.graph[key])))
             for key in keys:
                 op = plan.graph[key]
                 title = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane
@@ -133,7 +135,7 @@ class PlanRunner:
                 then = self._index.get(key.sender._replace(direction=RETURNED), -1)
                 if then < 0:
                     raise UserError(f"the plan has {key!r}, and nothing that gives back what is lent")
-                self._slots[place] = (*self._slots[place][:5], then, False)
+                self._slots[place] = (*self._slots[place][:5], then, False, 1)
         self.groups = groups
         self._lanes = _torch.Lanes(
             [_torch.Slot(*slot) for slot in self._slots],
@@ -143,7 +145,8 @@ class PlanRunner:
     def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
         """Adds a slot to a queue. `then`: the slot that begins when this one has ended."""
         place = len(self._slots)
-        self._slots.append((str(op.key), move, int(op.amount), op.peer, tag, then, then < 0))
+        runs = max(1, self.plan.graph.layout.delay) if op.lane == "islands" and self.plan.graph.layout else 1
+        self._slots.append((str(op.key), move, int(op.amount), op.peer, tag, then, then < 0, runs))
         self._keys.append(op.key)
         self._index.setdefault(op.key, place)
         self._last[op.key] = place
@@ -204,13 +207,14 @@ class PlanRunner:
             except RuntimeError as error:
                 self._failed(error)
 
-    def wait(self, key: OpKey) -> None:
-        """Returns when every run of an op (or of its parts) that was made ready has ended, including actions."""
+    def wait(self, key: OpKey, behind: int = 0) -> None:
+        """Returns when every run of an op (or of its parts) that was made ready, except for the last `behind` ones, has
+        ended, including actions."""
         for part in self._parts(key):
             place, done = self._last[part], False
             while not done:
                 try:
-                    done, ended = self._lanes.wait(place, _PATIENCE)
+                    done, ended = self._lanes.wait(place, _PATIENCE, behind)
                 except RuntimeError as error:
                     self._failed(error)
                 self._act(ended)
@@ -268,7 +272,8 @@ class PlanRunner:
             raise error
         op = self.plan.graph[self._keys[place]]
         lane = f"lane {op.lane!r}{_numbering(self.groups[op.lane])}"
-        raise OverlapError(f"step {self._numbers[step]}: {op.kind} of {op.key} on {lane}: {error}") from error
+        number = self._numbers[step if op.lane != "islands" else -1]  # exchanges of islands are not in every step
+        raise OverlapError(f"step {number}: {op.kind} of {op.key} on {lane}: {error}") from error
 
 
 def _numbering(group: dist.ProcessGroup) -> str:

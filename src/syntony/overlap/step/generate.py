@@ -14,6 +14,8 @@ for code that runs the graph:
   go like all weights.
 - Received inputs of a microbatch's segments may be dropped behind them (`CommSpec.uses`);
   `NAME_again.{layer}.{microbatch}.b` moves them once more, as many uses ahead as weights are gathered.
+- `meet.{layer}` sums what islands have changed, in the last of `Layout.local` steps only (`Graph.every`). With
+  `Layout.delay` nobody waits for it but the layer's update in the step of the exchange so many later (`lagged`).
 - `opt` waits for the `norm` of every device (clip exact); the norm itself exchanges the results of other devices.
 """
 
@@ -359,15 +361,18 @@ class _Step:
         for i in reversed(mine):
             part = self._shard(i)
             frees = part if self._sharded(i, 2) else 0
-            key = self._once(Kind.OPTIMIZE, i)
-            yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
+            key, late = self._once(Kind.OPTIMIZE, i), (self._once("meet", i),) if layout.delay else ()
+            yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), late, layer=i, frees=frees)
+        for i in reversed(mine) if layout.apart else ():
+            op = self._moved(self._once("meet", i), Kind.ALL_REDUCE, i, deps=[self._once(Kind.OPTIMIZE, i)])
+            yield op._replace(lane="islands", amount=self._shard(i))
         for i in reversed(mine):
             if self._spreads(i):
                 op = self._moved(self._once("renew", i), Kind.ALL_GATHER, i, deps=[self._once(Kind.OPTIMIZE, i)])
                 yield op._replace(lane="replicas", amount=self.layers[i].weights / self._group(i)[1])
         for i in reversed(mine):
             if self._gathers(i):
-                key = OpKey("renew" if self._spreads(i) else Kind.OPTIMIZE, i)
+                key = OpKey("renew" if self._spreads(i) else self._changed, i)
                 deps = (key,) if layout.copies == 1 else (key, key.twin)
                 yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
 
@@ -459,8 +464,13 @@ class _Step:
 
     def _updated(self, i: int) -> tuple[OpKey, ...]:
         """The Op of the last step that made the layer's weights here."""
-        made = "gather" if self._gathers(i) else "renew" if self._spreads(i) else Kind.OPTIMIZE
+        made = "gather" if self._gathers(i) else "renew" if self._spreads(i) else self._changed
         return (self._once(made, i),) if self.layers[i].weights else ()
+
+    @property
+    def _changed(self) -> str:
+        """The kind of the Op that makes a rank's part of new weights: with islands that wait, their exchange."""
+        return "meet" if self.layout.apart and not self.layout.delay else Kind.OPTIMIZE
 
     def _twins(self, i: int) -> Iterator[OpKey]:
         """The last Ops on the layer's other device that make its gradients, which are summed with these."""

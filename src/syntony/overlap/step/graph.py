@@ -172,6 +172,26 @@ class Graph:
         """Ranks of each group, by lane: {"dp": 4, "tp": 2}. Of what was recorded elsewhere nobody knows them."""
         return {} if self.layout is None else self.layout.groups
 
+    @property
+    def differs(self) -> str:
+        """How training differs from synchronous training (Parallel.differs); "": not at all."""
+        return "" if self.layout is None else self.layout.differs
+
+    def every(self, op: Op) -> int:
+        """The number of steps of which only the last runs the Op; 1: each does."""
+        return self.layout.local if op.lane == "islands" and self.layout is not None else 1
+
+    def deferred(self, op: Op) -> bool:
+        """Whether it belongs to the update of the previous step, which a policy has moved across the boundary."""
+        made = map(self.__getitem__, op.deps)
+        return any(self.before(one) or (one.lane == "islands" and self.deferred(one)) for one in made)
+
+    def before(self, op: Op) -> tuple[OpKey, ...]:
+        """The keys of Ops of the previous step that it waits for; not those of late exchanges of islands, which an
+        update waits for wherever it is."""
+        late = self.layout is not None and self.layout.delay > 0
+        return tuple(key for key in op.lagged if self[key].lane != "islands") if late else op.lagged
+
     @cached_property
     def devices(self) -> tuple[int, ...]:
         return tuple(sorted({op.device for op in self.ops}))

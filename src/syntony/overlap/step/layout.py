@@ -13,6 +13,9 @@ and `replicas` sums the shards of the replicas; `data` is all of them, for layer
 pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
 spread over `ep` of those ranks; their copies meet in `edp`. With `relay`, `ep_near` are the ranks of a box, and
 `ep_far` those at one place of their boxes.
+
+With `islands` whose weights differ for a while (`apart`), all of these groups are within an island, and `islands` are
+the ranks at one place of them.
 """
 
 from __future__ import annotations
@@ -28,10 +31,13 @@ from syntony.base.wording import did_you_mean
 from syntony.overlap.step.pipelines.pipelines import PIPELINES
 
 Attention = Literal["ring", "striped", "plain", "ulysses", "usp"]
-
+Outer = Literal["average", "nesterov"]
 
 _SIZES = ("dp", "tp", "pp", "ep", "cp")
-_COUNTS = ("replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner", "secondary", "relay")
+_COUNTS = (
+    "replicas", "microbatches", "loops", "prefetch", "slices", "traders", "inner", "secondary", "relay", "islands",
+    "local",
+)  # fmt: skip
 
 
 class Clip(StrEnum):
@@ -53,6 +59,11 @@ class Parallel:
 
     dp, tp, pp, ep, cp   ranks of data, tensor, pipeline, expert and context parallelism; ep is part of dp x cp
     zero                 what is sharded over `dp`: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
+    islands              groups of data ranks with slow links between them; they divide dp
+    local                steps that an island trains alone before islands exchange what these have changed (DiLoCo)
+    delay                how many such exchanges may be under way while training goes on: what other islands have
+                         learned is used so many exchanges later (the D of HetPipe's WSP). 0: training waits for it
+    outer                how the exchanged changes are used: by their `average`, or with momentum (`nesterov`)
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
     spread               each replica updates a part of a shard, so the optimizer's state is divided by all of dp x cp,
                          while weights and gradients move among the ranks of one replica
@@ -81,6 +92,10 @@ class Parallel:
     ep: int = 1
     cp: int = 1
     zero: int = 0
+    islands: int = 1
+    local: int = 1
+    delay: int = 0
+    outer: Outer = "average"
     replicas: int = 1
     spread: bool = False
     secondary: int = 1
@@ -105,8 +120,10 @@ class Parallel:
     @property
     def sizes(self) -> Mapping[str, int]:
         """The number of ranks in each lane's group."""
-        data = self.dp * self.cp
+        islands = self.islands if self.apart else 1
+        data = self.dp * self.cp // islands
         return {
+            "islands": islands,
             "dp": data // self.replicas * self.copies,
             "replicas": self.replicas,
             "data": data if self.replicas > 1 else 1,
@@ -123,6 +140,24 @@ class Parallel:
             "heads": self.traders if self.attention == "usp" else 1,
             "pp": self.pp,
         }
+
+    @property
+    def apart(self) -> bool:
+        """Whether weights differ between islands for a while, so that results differ from synchronous training."""
+        return self.islands > 1 and (self.local > 1 or self.delay > 0 or self.outer != "average")
+
+    @property
+    def differs(self) -> str:
+        """How the training differs from synchronous training, as a sentence; "": it does not."""
+        if not self.apart:
+            return ""
+        steps = "step" if self.local == 1 else f"{self.local} steps"
+        late = f" and use what they get {self.delay} exchange{'s' * (self.delay > 1)} later" if self.delay else ""
+        outer = ", with momentum" if self.outer == "nesterov" else ""
+        return (
+            f"not synchronous: {self.islands} islands exchange their changes every {steps}{outer}{late}, and have "
+            "different weights meanwhile"
+        )
 
     @property
     def side(self) -> int:
@@ -188,6 +223,17 @@ class Layout(Parallel):
             raise UserError(
                 f"zero is {self.zero}; it must be 0 (nothing sharded), 1 (optimizer), 2 (gradients) or 3 (weights)"
             )
+        if self.dp % self.islands:
+            raise UserError(f"islands is {self.islands}; it must divide dp, which is {self.dp}")
+        if self.delay < 0 or self.outer not in get_args(Outer):
+            raise UserError(
+                f"delay is {self.delay} and outer {self.outer!r}; delay must be 0 or more, and outer "
+                f"{' or '.join(get_args(Outer))}"
+            )
+        if self.islands == 1 and (self.local > 1 or self.delay or self.outer != "average"):
+            raise UserError("local, delay and outer are about several islands; islands must be 2 or more")
+        if self.apart:
+            self._check_islands()
         if self.dp * self.cp % self.ep:
             raise UserError(f"ep is {self.ep}; it must divide dp x cp, which is {self.dp * self.cp}")
         if self.dp * self.cp % self.replicas:
@@ -236,6 +282,19 @@ class Layout(Parallel):
             raise UserError(
                 f"slices is {self.slices}: sequences that are cut in time cannot be cut by cp, or sent to ep"
             )
+
+    def _check_islands(self) -> None:
+        inside = self.dp * self.cp // self.islands
+        for name in ("ep", "replicas", "secondary"):
+            if inside % getattr(self, name):
+                raise UserError(
+                    f"{name} is {getattr(self, name)}; it must divide the {inside} data ranks of an island (dp x cp / "
+                    "islands)"
+                )
+        if self.spread or self.copies > 1:
+            raise UserError("islands exchange whole updates of a layer: spread must be off, and schedule not chimera")
+        if self.clip is Clip.OPTIMISTIC:
+            raise UserError("clip is optimistic, but exchanges of islands cannot be undone; it must be exact or off")
 
     @property
     def chunks(self) -> int:

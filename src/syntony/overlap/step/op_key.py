@@ -27,7 +27,8 @@ _PLAIN = re.compile(
 class OpKey(NamedTuple):
     """What an Op is, and what it belongs to. A tuple, so that hashing it is cheap.
 
-    kind         what it does: a Kind, the name of a CommSpec, or `reduce`, `replicas`, `share`, `renew`, `gather`
+    kind         what it does: a Kind, the name of a CommSpec, or `reduce`, `replicas`, `share`, `meet`, `renew`,
+                 `gather`
     layer        or the shadow of one (`Graph.shadow`); of a `norm`, its device
     microbatch   -1: it runs once per step
     segment      -1: its layer has only one, or it communicates

@@ -3,8 +3,9 @@
     rank = ((stage x dp + d) x cp + c) x tp + t           tp innermost, on the fastest wires; stages outermost
 
 `ep` takes neighbours among a stage's dp x cp rows, `edp` the copies of an expert; sharded weights (`dp`) are also on
-neighbours, and `replicas` are their copies. If each layer has a copy on the device at the other end of the pipeline
-(Layout.copies), both are in its `dp`, side by side.
+neighbours, and `replicas` are their copies. Islands (`Layout.apart`) are blocks of data ranks; all of these are within
+one. If each layer has a copy on the device at the other end of the pipeline (Layout.copies), both are in its `dp`, side
+by side.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def members(layout: Parallel, lane: str) -> Ranks:
         boxes = ranks.reshape(pp, data // layout.ep, layout.ep // layout.relay, layout.relay, tp)
         boxes = np.moveaxis(boxes, 2 if lane == "ep_far" else 3, -1)
         return boxes.reshape(pp, -1, boxes.shape[-1])
-    size = layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]  # neighbours, and who is at one place of them
-    rows = ranks.reshape(pp, data // size, size, tp)
-    own = 1 if lane in ("replicas", "edp") else 2  # the axis of a group
+    islands = layout.sizes["islands"]
+    inside = data // islands
+    size = inside if lane == "islands" else layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]
+    rows = ranks.reshape(pp, islands, inside // size, size, tp)
+    own = {"islands": 1, "replicas": 2, "edp": 2}.get(lane, 3)  # the axis of a group: at one place, or neighbours
     return np.moveaxis(rows, own, -1).reshape(pp, -1, rows.shape[own])
 
 

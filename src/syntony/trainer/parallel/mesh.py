@@ -12,6 +12,9 @@
     dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
                are replicas
     replicas   data ranks at the same place of their blocks               copies of one sharded model
+    islands    data ranks at the same place of their islands, if these    exchanges of what islands have learned
+               train apart (Layout.apart): all other lanes are then
+               within an island
     near       neighbours in `dp`                                         secondary shards of weights
     ep         blocks of `ep` neighbouring data ranks                     different experts
     edp        data ranks at the same place of those blocks               copies of the same experts
@@ -55,7 +58,7 @@ class Mesh:
 
     @cached_property
     def place(self) -> Mapping[str, int]:
-        """This rank's coordinate on every axis; `data` counts data ranks."""
+        """This rank's coordinate on every axis; `data` counts data ranks of an island."""
         return self.place_of(self.rank)
 
     def place_of(self, rank: int) -> Mapping[str, int]:
@@ -68,6 +71,8 @@ class Mesh:
         place["column"], place["row"] = divmod(place["tp"], layout.side) if layout.grid else (0, 0)
         place["data"] = (place["dp"] * layout.cp + place["cp"]) * layout.copies
         place["data"] += layout.copies > 1 and 2 * place["pp"] >= layout.pp
+        islands = layout.sizes["islands"]
+        place["islands"], place["data"] = divmod(place["data"], layout.dp * layout.cp * layout.copies // islands)
         place["near"] = place["data"] % self.size("near")
         place["edp"], place["ep"] = divmod(place["data"], layout.ep)
         place["replicas"], place["within"] = divmod(place["data"], self.size("dp"))

@@ -24,6 +24,7 @@ from syntony._core import CommunicationError
 from syntony.base.answer import show, tell_json
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
+from syntony.overlap.layouts.memory import exchanged
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.run.plan_runner import OverlapError
@@ -234,11 +235,12 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
     sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
     emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
     shares = " · sequences by data rank " + " ".join(map(str, config.data.shares)) if config.data.shares else ""
+    differs = f"\n{config.parallel.differs}" if config.parallel.apart else ""
     return (
         f"text {len(data.training) / 1e6:.1f} MB of {data.files} files, sha256 {data.digest[:16]} · "
         f"model {count / 1e6:.2f} M parameters, {config.run.dtype}{emulated}\n"
         f"ranks {rank.mesh.world}: {sizes} · backend {config.run.backend} · policy {plan.policy}, clip {plan.clip}, "
-        f"plan {plan.hash[:16]}{shares}"
+        f"plan {plan.hash[:16]}{shares}{differs}"
     )
 
 
@@ -255,6 +257,7 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
         updating = shards * (layout.replicas if layout.spread else 1)
         state = (1 / shards if zero >= 3 else 1) + (2 / updating if zero >= 1 else 2)
         state += 1 / sizes.secondary if sizes.secondary > 1 else 0
+        state += exchanged(sizes) / (updating if zero >= 1 else 1)
         kept = 2 * 3 * (config.elastic.copies + 1) / every[1] if config.elastic.copies else 0  # versions; with memories
         lasting += 4 * flat.elements * (state + turns + (zero < 2) + kept) * sizes.copies / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is allocated

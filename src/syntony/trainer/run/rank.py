@@ -32,6 +32,7 @@ from syntony.trainer.model.layer import Layer, Weight
 from syntony.trainer.model.places import Places
 from syntony.trainer.parallel.data_parallel.factors import Factors, Form
 from syntony.trainer.parallel.data_parallel.flat import ALIGNMENT, Flat
+from syntony.trainer.parallel.data_parallel.islands import Islands
 from syntony.trainer.parallel.data_parallel.norm import ExactSum
 from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.parallel.data_parallel.updates import Updates
@@ -53,25 +54,38 @@ class World:
     def __init__(self, mesh: Mesh, timeout: float, backend: str | None = None) -> None:
         self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
+        self._island = self._island_group()  # of the ranks of this island
         self._lanes: dict[tuple[str, int, str], dist.ProcessGroup | None] = {}  # by name, ranks, urgency; None: of one
         self._still: dict[tuple[str, int], dist.ProcessGroup] = {}  # of lanes, by name and ranks
 
+    def _island_group(self) -> dist.ProcessGroup | None:
+        """None: it has one rank, or everybody's group."""
+        layout, found = self.mesh.layout, self._group
+        for island in range(layout.islands if layout.apart else 0):
+            ranks = [rank for rank in range(self.mesh.world) if self.mesh.place_of(rank)["islands"] == island]
+            group = dist.new_group(ranks, self._timeout, group_desc="island") if len(ranks) > 1 else None
+            found = group if self.mesh.rank in ranks else found
+        return found
+
     def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
         """All blobs in rank order. `size`: an upper bound that all know; 0: it is found out."""
-        if self._group is None:
+        return self._gather(self._group, blob, size)
+
+    def _gather(self, group: dist.ProcessGroup | None, blob: bytes, size: int) -> list[bytes]:
+        if group is None:
             return [blob]
         if not size:
-            size = max(int.from_bytes(each, "big") for each in self.gather(len(blob).to_bytes(8, "big"), 8))
+            size = max(int.from_bytes(each, "big") for each in self._gather(group, len(blob).to_bytes(8, "big"), 8))
         mine = torch.zeros(size + 8, dtype=torch.uint8, device="cpu")
         mine[: len(blob) + 8] = torch.frombuffer(bytearray(len(blob).to_bytes(8, "big") + blob), dtype=torch.uint8)
-        found = [torch.empty_like(mine) for _ in range(self.mesh.world)]
-        dist.all_gather(found, mine, group=self._group)
+        found = [torch.empty_like(mine) for _ in range(group.size())]
+        dist.all_gather(found, mine, group=group)
         rows = [bytes(row.numpy()) for row in found]
         return [row[8 : 8 + int.from_bytes(row[:8], "big")] for row in rows]
 
     def total(self, mine: ExactSum) -> ExactSum:
-        """The sum over all ranks."""
-        found = self.gather(mine.to_bytes(), ExactSum.BYTES)
+        """The sum over all ranks; of this island, if islands train apart."""
+        found = self._gather(self._island, mine.to_bytes(), ExactSum.BYTES)
         return sum(map(ExactSum.from_bytes, found), ExactSum())
 
     def meet(self) -> None:
@@ -260,10 +274,14 @@ class Rank:
         self.plan = plan
         self.runner = PlanRunner(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
         copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp", "near")}
+        islands, mine_of_all, layout = None, 1.0, mesh.layout
+        if layout.apart:
+            mine_of_all = self._island_share(mesh.place["islands"])
+            islands = Islands(layout, mesh.place["islands"], mine_of_all, self.runner, config.optimizer)
         self.updates = Updates(
-            plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies
+            plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies, islands
         )
-        each = config.data.microbatches * config.parallel.slices * config.parallel.cp * config.parallel.side
+        each = config.data.microbatches * mine_of_all * layout.slices * layout.cp * layout.side
         self.interpreter = Interpreter(
             plan,
             self.device,
@@ -275,6 +293,13 @@ class Rank:
             (self.shape, self.dtype),
             (mesh.place["tp"], mesh.size("tp")),
         )
+
+    def _island_share(self, island: int) -> float:
+        """The part of a step's sequences that an island processes."""
+        data, islands = self.config.data, self.config.parallel.islands
+        turns = data.microbatches // islands
+        rows = sum(map(data.rows_at, range(island * turns, (island + 1) * turns)))
+        return rows / (data.microbatches * data.rows)
 
     def go_on(self, plan: Plan) -> None:
         """Continues with another plan, the same weights and optimizer state. Collective.
@@ -385,7 +410,8 @@ class Rank:
             if op.device == self.device and op.kind is Kind.SEND:  # nothing else waits for these
                 self.runner.wait(op.key)
         self.updates.finish()
-        if not self.updates.verify():
+        changed = not self.updates.verify()
+        if self.updates.meet() or changed:
             for sharded in self.updates.layers.values():
                 if sharded.whole is None and sharded.replicas[0] == 1:
                     continue

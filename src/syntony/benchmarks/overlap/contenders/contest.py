@@ -43,7 +43,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds from each step's end on the last rank to the next one's; and what else the contender has to tell."""
+    """Seconds from each step's end on the last rank to the next one's; and what else the contender has to tell, beside
+    `whole`, seconds of a block with finish() by step (the least on rank 0), and `sent`, bytes that its host sent by
+    step."""
 
     label: str
     steps: tuple[float, ...]

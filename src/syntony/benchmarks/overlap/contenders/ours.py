@@ -17,6 +17,7 @@ from syntony.overlap.policies.search import planned
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.explain import Making, explain
 from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.predict.traffic import traffic
 from syntony.overlap.step.cost import Cost
 from syntony.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
@@ -56,8 +57,8 @@ def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
 class Trainer:
     """`model`, `parallel`, .. are sections of the trainer's configuration. `policy`: as --policy reads it.
 
-    Tells the plan's simulated seconds, the estimate, the seconds of computing that it was planned with, what changes
-    would save (`explain`), and its last loss.
+    Tells the plan's simulated seconds, the bytes that rank 0 sends by it, the estimate, the seconds of computing with
+    which it was planned, what changes would save (`explain`), and its last loss.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Trainer:
             made = Making(self.rank.recorded(), partial(planned, self.want))
         return {
             "simulated": timeline.seconds,
+            "sends": sum(int(matrix[0].sum()) for matrix in traffic(plan, self.rank.config.layout).values()),
             "estimate": estimates(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,

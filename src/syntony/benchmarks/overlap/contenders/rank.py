@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
@@ -25,6 +26,12 @@ from syntony.trainer.run.process import keep_freed_memory
 _TIMEOUT = timedelta(seconds=120)
 
 
+def _sent() -> int:
+    """Bytes that this host has sent over its wires."""
+    lines = [line.split() for line in Path("/proc/self/net/dev").read_text().replace(":", " ").splitlines()[2:]]
+    return sum(int(line[9]) for line in lines if line[0] != "lo")
+
+
 def main(words: Sequence[str]) -> None:
     work = work_of(Path(words[0]).read_text())
     torch.set_num_threads(1)
@@ -38,9 +45,12 @@ def main(words: Sequence[str]) -> None:
             gc.collect()
             gc.disable()
             dist.barrier()
-            ends = torch.tensor(ends_of(contender, work.steps if turn else 2), dtype=torch.float64)
-            told[place] = contender.finish()
+            steps, begin, before = work.steps if turn else 2, time.monotonic(), _sent()
+            ends = torch.tensor(ends_of(contender, steps), dtype=torch.float64)
+            said = contender.finish()
             gc.enable()
+            whole, sent = (time.monotonic() - begin) / steps, (_sent() - before) / steps
+            told[place] = {"whole": min(whole, told[place].get("whole", whole)), "sent": sent, **said}
             dist.all_reduce(ends, dist.ReduceOp.MAX)
             if turn:
                 seconds[place] += ends.diff().tolist()

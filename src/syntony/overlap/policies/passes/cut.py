@@ -17,7 +17,7 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import OpKey
 
-GRADIENTS = ("dp", "edp", "replicas", "data")  # lanes of gradients and weights
+GRADIENTS = ("dp", "edp", "replicas", "data", "islands")  # lanes of gradients and weights
 ALIGNMENT = 256  # bytes: a rank's share of a part is a multiple of this (64 elements)
 
 

@@ -14,7 +14,8 @@ from syntony.overlap.step.op_key import OpKey
 
 
 def defer(graph: Graph, share: float = 1.0) -> Graph:
-    """Moves optimizers, norms and gathers of weights before the first Op that waits for them. Apply only once.
+    """Moves optimizers, norms, exchanges of islands and gathers of weights before the first Op that waits for them.
+    Apply only once.
 
     share    of each device's layers; the others, evenly spread, are updated at once, so that their weights can be
              gathered in gaps of the same step. With a norm, all layers
@@ -26,15 +27,16 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
     norms = {op.key for op in graph if op.kind is Kind.NORM}
     held = {op.key for op in graph if op.kind is Kind.OPTIMIZE and (op.layer in later or norms.intersection(op.deps))}
     moved = norms | held
-    while more := {op.key for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)} - moved:
+    after = [op for op in graph if op.kind is Kind.ALL_GATHER or op.lane == "islands"]
+    while more := {op.key for op in after if moved.intersection(op.deps)} - moved:
         moved |= more
-    if not moved or any(graph[key].lagged for key in moved):
+    if not moved or any(graph.before(graph[key]) for key in moved):
         return graph
 
     def turned(op: Op) -> Op:
         if op.key in moved:
             before = [key for key in op.deps if key not in moved]
-            return op._replace(deps=tuple(key for key in op.deps if key in moved), lagged=tuple(before))
+            return op._replace(deps=tuple(key for key in op.deps if key in moved), lagged=(*op.lagged, *before))
         now = [key for key in op.lagged if key in moved]
         if not now:
             return op

@@ -24,7 +24,11 @@ def update_by_slice(graph: Graph) -> Graph:
 
 
 def _sums(graph: Graph, op: Op) -> list[OpKey]:
-    return [key for key in (*op.deps, *op.lagged) if key.part and not key.others and graph[key].pieces]
+    return [
+        key
+        for key in (*op.deps, *op.lagged)
+        if key.part and not key.others and graph[key].pieces and graph[key].lane != "islands"
+    ]
 
 
 def _rewired(graph: Graph, sums: Mapping[OpKey, list[OpKey]]) -> Iterator[Op]:

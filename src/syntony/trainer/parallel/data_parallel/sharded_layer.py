@@ -48,6 +48,7 @@ class Shard:
         self.parts: list[tuple[slice, bool]] = []  # of `own`, each with whether it decays
         self.parameters: list[Parameter] = []  # the same parts, as the optimizer has them
         self.rate: float | None = None  # learning rate of the gradient's step; None: the gradient is void
+        self.meets = False  # islands exchange what its update has changed
 
     def blocks(self) -> Tensor:
         """Sums of the gradient's squares that this rank counts."""

@@ -1,7 +1,7 @@
 """From a rank's own gradients to the next step's weights, following the Plan.
 
-    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (renew) -> (gather) -> next forward
-               `-------- on lanes -------------'  `- on this thread, once a slice -'   `---- on lanes ----'
+    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (meet) -> (renew) -> (gather) -> ..
+               `-------- on lanes -------------'  `- on this thread, once a slice -'   `-------- on lanes --------'
 
 The plan determines how gradients and weights are sharded: a reduce_scatter leaves a shard, an all_gather without a
 microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
@@ -29,6 +29,7 @@ from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Optimizer
 from syntony.trainer.parallel.data_parallel.flat import adjacent
+from syntony.trainer.parallel.data_parallel.islands import Islands
 from syntony.trainer.parallel.data_parallel.norm import ExactSum
 from syntony.trainer.parallel.data_parallel.secondary import Secondary
 from syntony.trainer.parallel.data_parallel.sharded_layer import Shard, ShardedLayer
@@ -44,6 +45,7 @@ class Updates:
 
     total      adds up sums of squares over all ranks: a small blocking exchange
     copies     by lane of copies of shards, or secondary shards: their number, and this rank's index
+    islands    exchanges with other islands; None: there are none
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Updates:
         optimizer: Optimizer,
         total: Callable[[ExactSum], ExactSum],
         copies: Mapping[str, tuple[int, int]],
+        islands: Islands | None = None,
     ) -> None:
         self.layers, self._runner, self._total, self._copies = layers, runner, total, copies
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
@@ -79,9 +82,13 @@ class Updates:
         self._optimistic: list[Parameter] = []  # updated before the norm is known
         self._blocks: list[Tensor] = []  # sums of squares for the norm
         self._shards = {op.key: self._covered(op) for op in moving}
+        self._islands, self._meets = islands, [op for op in moving if op.lane == "islands"]
+        self._late = islands is not None and islands.delay > 0
+        self._meeting = False  # islands exchange what they have when this step has ended
         self._reduces = [op for op in moving if self._sums(op)]
         self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in layers}
-        self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
+        copying = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
+        self._replicas = [op for op in copying if op.lane != "islands"]
         self._renewals = [op for op in moving if op.kind is Kind.ALL_GATHER and op.lane == "replicas"]
         self._gathers = [
             op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0 and not self._renews(op)
@@ -98,6 +105,7 @@ class Updates:
             ([*self._shares.values()], self._shared),
             (self._reduces, self._reduced),
             (self._replicas, self._copied),
+            (self._meets if islands and not islands.delay else [], self._met),
             (self._renewals, self._renewed),
             (self._gathers, self._gathered),
         ):
@@ -112,7 +120,7 @@ class Updates:
         self.before(index)
         sharded = self.layers[index]
         for shard in sharded.shards:
-            shard.rate = self.rate
+            shard.rate, shard.meets = self.rate, self._meeting
         if sharded.factors is not None:
             mine, every = sharded.factors.mine, sharded.factors.every
             self._runner.ready(self._factors[index], mine.view(-1), every.view(-1))
@@ -138,8 +146,12 @@ class Updates:
     def begin(self, first: bool) -> None:
         """Called when a step begins. The first one starts the gathers that the plan has put before the forward."""
         self._near.begin()
+        if self._islands is not None:
+            for op in self._meets if first else ():
+                self._islands.watch(op.key, self._shards[op.key])
+            self._meeting = self.rate is not None and self._islands.step()
         for op in (*self._renewals, *self._gathers) if first else ():
-            if any(self._graph[dep].lagged for dep in op.deps):
+            if self._graph.deferred(op):
                 self._made(op)
 
     def settle(self, index: int) -> None:
@@ -167,9 +179,12 @@ class Updates:
             self._measure()
 
     def optimize(self, index: int) -> None:
-        """The `opt` op of a layer: with exact clipping, the latest time for its update."""
-        if self._clip is Clip.EXACT:
-            self._update([shard for shard in self.layers[index].shards if shard.gradient is not None], self._scale())
+        """The `opt` op of a layer: with exact clipping, and with late exchanges of islands, the time for its update."""
+        if self._late:
+            self.settle(index)
+        if self._clip is Clip.EXACT or self._late:
+            scale = self._scale() if self._clip is Clip.EXACT else 1.0
+            self._update([shard for shard in self.layers[index].shards if shard.gradient is not None], scale)
 
     def verify(self) -> bool:
         """Called before the first backward of a step: whether the last step's updates are valid; if not, redoes them.
@@ -190,6 +205,13 @@ class Updates:
         for shard in self._every():
             shard.gradient = None
         return scale == 1.0
+
+    def meet(self) -> bool:
+        """Makes the weights of all islands the same; whether there are islands. Those that are gathered remain to be
+        gathered. Collective, after finish()."""
+        if self._islands is not None:
+            self._islands.rest()
+        return self._islands is not None
 
     def foresee(self) -> None:
         """Called when the last step's updates are final: copies the state for updates that may be undone."""
@@ -309,12 +331,12 @@ class Updates:
     def _summed(self, shard: Shard) -> None:
         if self._clip is not Clip.OFF and shard.rate is not None:
             self._blocks.append(shard.blocks())
-        if self._clip is not Clip.EXACT:
+        if self._clip is not Clip.EXACT and not self._late:
             self._due.append(shard)
 
     def _update_due(self, enough: int = 1) -> None:
         """Updates what is due, if it is at least `enough` elements, or if gathers wait for it."""
-        gathers = self._gathers or self._renewals
+        gathers = self._meets or self._gathers or self._renewals
         if not self._due or (not gathers and sum(len(shard.updated) for shard in self._due) < enough):
             return
         due, self._due = self._due, []
@@ -330,12 +352,30 @@ class Updates:
         for shard in shards:
             if not self._unverified:
                 shard.gradient = None
+            meets = [op for op in self._meets if shard.meets and shard in self._missing[op.key]]
+            for op in meets:
+                if self._came(op, shard):
+                    self._meet(op)
             renewals = [op for op in self._renewals if shard in self._missing[op.key]]
             for op in renewals:
                 if self._came(op, shard):
                     self._made(op)
-            if not renewals:
+            if not renewals and not meets:
                 self._final(shard)
+
+    def _meet(self, op: Op) -> None:
+        """Called when the updates of shards that islands exchange are done."""
+        islands = _there(self._islands)
+        islands.send(op.key)
+        if islands.delay:
+            for shard in self._shards[op.key]:
+                self._final(shard)
+
+    def _met(self, op: Op) -> None:
+        """Called when an exchange has ended that others wait for."""
+        _there(self._islands).came(op.key)
+        for shard in self._shards[op.key]:
+            self._final(shard)
 
     def _final(self, shard: Shard) -> None:
         """Called when this rank's weights of a shard are the next step's."""
@@ -428,7 +468,8 @@ class Updates:
             touched = {shard.layer for shard in self._shards[op.key]}
             layers |= touched if index in touched else set()
         found = [op.key for layer, op in self._shares.items() if layer in layers]
-        for op in (*self._reduces, *self._replicas, *self._renewals):
+        meets = self._meets if self._islands is not None and not self._islands.delay else []
+        for op in (*self._reduces, *self._replicas, *meets, *self._renewals):
             found += [op.key] if layers & {shard.layer for shard in self._shards[op.key]} else []
         return found + [op.key for op in self._gathers if index in {shard.layer for shard in self._shards[op.key]}]
 
