@@ -74,7 +74,7 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         found: dict[str, object] = json.loads(capsys.readouterr().out)
         return found
 
-    assert {"command", "policies", "models", "pipelines", "machines"} == said("list").keys()
+    assert {"command", "policies", "apart", "models", "pipelines", "machines"} == said("list").keys()
     plan = said("plan", *THIN, "-o", str(tmp_path / "plan.json"))
     assert {"policy", "hash", "seconds"} <= plan.keys()
     alike = said("simulate", str(tmp_path / "plan.json"))
