@@ -22,6 +22,12 @@ from typing import Any
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, hold
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab_spec import at_rate, spec_of
+from syntony.overlap.predict.machine import machine_of
+from syntony.overlap.predict.swarm import predicted
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
+from syntony.overlap.step.swarm import Swarm
 from syntony.topologies.parse import parse
 
 LOCAL = 8  # steps from one exchange to the next
@@ -88,7 +94,32 @@ def _row(one: Timed, goal: bool) -> Row:
     return Row(tuple(cells), missed)
 
 
+SWARMS = ("3:1,1:1:1", "2:2,1:1,1", "1,1,1:1:1:1")
+
+
+def _swarms() -> Iterator[Row]:
+    """Of a model whose stages compute for longer than what they send moves."""
+    machine = machine_of("cpu:network=250e6")
+    layers = layers_of(model_named("thin"), Layout(), Form(4, 4))
+    for name in SWARMS:
+        stages = tuple(tuple(map(float, stage.split(":"))) for stage in name.split(","))
+        turn, *rows = predicted(layers, Swarm(stages), 24, machine)
+        yield Row((name, turn.name, str(turn.swarm), f"{1e3 * turn.seconds:.0f}", f"{1e3 * turn.bound:.0f}", ""))
+        for row in rows:
+            gain = turn.seconds / row.seconds
+            cells = (
+                name,
+                row.name,
+                str(row.swarm),
+                f"{1e3 * row.seconds:.0f}",
+                f"{1e3 * row.bound:.0f}",
+                f"{gain:.2f}",
+            )
+            yield Row(cells, f"{gain:.2f}x, slower than microbatches in turn" if gain < 1 - 1e-9 else "")
+
+
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    swarm = (("devices", -14), ("microbatches", -21), ("stages", -14), ("ms", 6), ("bound", 6), ("gain", 5))
     columns = (("training", -28), ("ms", 6), ("predicted", 9), ("off", 7), ("kB a step", 9), ("planned", 8))
     rate = f"{options.rate:g} Mbit/s"
     data = [ours(label, {"dp": 2, **keys}) for label, keys in DATA.items()]
@@ -97,6 +128,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     return (
         Part(f"Two hosts, wires of {rate}", columns, partial(_rows, [*_ddp(), *data], 2, options)),
         Part(title, columns, partial(_rows, lines, 4, options)),
+        Part("Stages of a swarm, 24 microbatches, simulated", swarm, _swarms),
     )
 
 

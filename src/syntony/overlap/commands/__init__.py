@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from syntony.overlap.commands import compare, explain, layout, listing, plan, reshard, search, simulate, trace, traffic
+from syntony.overlap.commands import (
+    compare,
+    explain,
+    layout,
+    listing,
+    plan,
+    reshard,
+    search,
+    simulate,
+    swarm,
+    trace,
+    traffic,
+)  # fmt: skip
 
 COMMANDS = tuple(
-    verb.COMMAND for verb in (listing, plan, simulate, compare, explain, search, layout, reshard, trace, traffic)
+    verb.COMMAND for verb in (listing, plan, simulate, compare, explain, search, layout, reshard, swarm, trace, traffic)
 )

@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
     for name, reason in LEFT_OUT.items():
         first, *others = wrap(f"left out: {reason}", width() - 22)
         lines += [f"- {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
-    lines += ["", "training apart (--layout KEYS; results differ from synchronous training)"]
+    lines += ["", "training on few machines, with slow links or of unlike speed (--layout KEYS)"]
     for system in APART:
         told = [f"{system.paper}; {system.layout}", system.about]
         told += [f"{word}: {what}." for word, what in _lacks(system) if what]
