@@ -158,6 +158,7 @@ SELDOM = (
     "dp 4, zero 3, spread", "dp 4, zero 3, secondary", "dp 2 x tp 2, zero 3", "pp 4 bpipe, recompute",
     "dp 2 x ep 2 x tp 2, dedup", "dp 4 x ep 4, recompute", "dp 2 x ep 2 x pp 2, recompute", "dp 4 x ep 4, relay",
     "pp 4 zbv", "pp 4 1f1b", "pp 4 seq1f1b", "cp 4 usp", "dp 4 x ep 2, zero 3", "dp 2 x ep 2 x tp 2, dedup, recompute",
+    "tp 4, rotate, recompute", "dp 2 x tp 2, rotate, zero 2", "pp 2 x tp 2, rotate",
 )  # fmt: skip
 """Of memory's layouts: each part of them is in one of the others."""
 ALIKE = {"cp 4 striped", "cp 4 plain", "cp 4 double ring", "dp 4, zero 3, spread", "dp 4, zero 3, secondary"}

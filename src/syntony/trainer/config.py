@@ -368,8 +368,8 @@ def _check_shares(config: Config, refuse: Callable[[str, str, str], NoReturn]) -
         refuse("data", key, f"each must be 1 or more, and their sum {len(shares)} x rows, which is {data.rows}")
     if shares and (data.microbatches % len(shares) or sizes.dp % len(shares)) and sizes.ranks > 1:
         refuse("data", key, f"there must be one for each data rank, and dp is {sizes.dp}")
-    if sizes.ep > 1 or sizes.grid:
-        refuse("data", key, "ranks that share microbatches (ep, grid) must have equal ones")
+    if sizes.ep > 1 or sizes.batch_parts > 1:
+        refuse("data", key, "ranks that share microbatches (ep, grid, rotate) must have equal ones")
     if config.elastic.copies:
         refuse("data", key, "with [elastic] copies others would have to take them over")
 

@@ -92,6 +92,20 @@ def test_a_grid_divides_all_but_norms(side: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_rotation_divides_all_but_norms(ranks: int) -> None:
+    model, form = model_named("gpt:hidden=512,blocks=2,heads=8,seq=128,vocab=1024"), Form(batch=4)
+    alone, turning = (layers_of(model, layout, form) for layout in (Layout(), Layout(tp=ranks, rotate=True)))
+    for whole, part in zip(alone, turning, strict=True):
+        assert sum(part.segments) * ranks == pytest.approx(sum(whole.segments))
+        assert (part.weights - part.shared) * ranks == whole.weights - part.shared
+        assert part.output * ranks == whole.output
+    matrices = {"": 4 * 512 * 512, "_feed": 8 * 512 * 512}
+    assert [(move.name, move.bytes) for move in turning[1].transfers] == [
+        (f"turn{suffix}_{by}", 2 * size // ranks) for suffix, size in matrices.items() for by in range(1, ranks)
+    ]
+
+
 def test_tokens_go_to_experts_once() -> None:
     """With dedup, ep moves 1/tp of the bytes, and tp moves what arrives, once into the experts and once out of them."""
     model = model_named("gpt:hidden=512,blocks=2,heads=8,experts=8,seq=128")
@@ -137,6 +151,27 @@ def test_no_boxes(sizes: dict[str, int]) -> None:
 def test_no_copies_of_tokens(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match="tp and ep must be 2 or more"):
         Layout(**sizes, dedup=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sizes", [{}, {"tp": 4, "cp": 2}, {"tp": 4, "dp": 2, "ep": 2}, {"tp": 4, "grid": True}, {"tp": 2, "zero": 3}]
+)
+def test_no_rotation(sizes: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="rotate passes shards of weights round the ranks of tp"):
+        Layout(**sizes, rotate=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "sentence"),
+    [
+        ("gpt:hidden=512,blocks=2,heads=8,seq=128,vocab=1024", 2, "2 sequences, which 4 ranks of tp cannot share"),
+        ("gpt:hidden=512,blocks=2,heads=8,seq=128,vocab=1022", 4, "1022 words, which 4 ranks cannot share evenly"),
+        ("gpt:hidden=512,blocks=2,heads=8,seq=128,experts=4", 4, "the model has experts, which rotate cannot cut"),
+    ],
+)
+def test_what_cannot_rotate(model: str, batch: int, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        layers_of(model_named(model), Layout(tp=4, rotate=True), Form(batch))
 
 
 @pytest.mark.parametrize("sizes", [{"tp": 8}, {"tp": 4, "cp": 2}, {"tp": 4, "dp": 2, "ep": 2}])

@@ -12,6 +12,7 @@ from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Model, Parallel
 from syntony.trainer.model.layer import ForwardContext, Layer, Move
 from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.parallel.tensor_parallel.rotate import Turn
 
 Tensors = tuple[Tensor, ...]
 
@@ -61,7 +62,7 @@ def step(
     def over(index: int, s: int, forward: bool, x: list[Tensor], kept: list[Tensors]) -> list[Tensor]:
         planned, transfer_of = models[0][index].spec.transfers[s], [model[index].transfers[s] for model in models]
         kind = planned.forward if forward else planned.backward
-        if kind is None:
+        if kind is None or planned.rotates:
             return x
         found: list[Tensor] = [torch.empty(0)] * len(x)
         for group in meshes[0].members(planned.lane):
@@ -70,6 +71,15 @@ def step(
                 found[r] = got
         return found
 
+    def turned(r: int, index: int, s: int) -> tuple[int, tuple[str, ...]]:
+        """The rank whose shard rank r has in a segment, and the names of its weights."""
+        transfer = models[r][index].transfers[s - 1] if s else None
+        if not isinstance(transfer, Turn):
+            return r, ()
+        group = next(group for group in meshes[0].members("tp") if r in group)
+        by = models[r][index].spec.transfers[s - 1].rotates
+        return group[(group.index(r) - by) % len(group)], transfer.weights
+
     for index in range(len(models[0])):
         layer = models[0][index]
         if index == len(models[0]) - 1:
@@ -77,7 +87,9 @@ def step(
         for s in range(len(layer.segments)):
             row = []
             for r in ranks:
-                context = ForwardContext(weights[r][models[r][index].name], 0, share)
+                name, (owner, names) = models[r][index].name, turned(r, index, s)
+                here = weights[r][name] | {each: weights[owner][name][each] for each in names}
+                context = ForwardContext(here, 0, share)
                 inputs = tuple(v.detach().requires_grad_(v.is_floating_point()) for v in values[r])
                 outputs = models[r][index].segments[s](context, *inputs)
                 row.append((context, inputs, outputs))
@@ -103,7 +115,11 @@ def step(
             pairs = [(o, g) for o, g in zip(outputs, upstream[r], strict=False) if g is not None and o.requires_grad]
             wanted = [i for i in inputs if i.requires_grad]
             leaves = list(context.leaves.values())
-            made = torch.autograd.grad([o for o, _ in pairs], wanted + leaves, [g for _, g in pairs], allow_unused=True)
+            of, into, made = [o for o, _ in pairs], [g for _, g in pairs], tuple[Tensor | None, ...]()
+            if wanted + leaves:
+                made = torch.autograd.grad(of, wanted + leaves, into, allow_unused=True)
+            else:
+                torch.autograd.backward(of, into)
             given = iter(made)
             upstream[r] = [next(given) if i.requires_grad else None for i in inputs]
             mine = models[r][index]
@@ -114,8 +130,9 @@ def step(
             for product in context.products:
                 gradient = torch.zeros_like(weights[r][mine.name][product.weight])
                 product.into(gradient)
-                label = labels[product.weight]
-                found[r][label] = found[r].get(label, 0) + gradient
+                label, (owner, names) = labels[product.weight], turned(r, index, s)
+                mine_of = found[owner if product.weight in names else r]
+                mine_of[label] = mine_of.get(label, 0) + gradient
     return Result(losses, found)
 
 

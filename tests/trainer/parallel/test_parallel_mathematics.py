@@ -32,9 +32,9 @@ def check(model: Model, rows: int = ROWS, **sizes: object) -> None:
     batches = []
     for mesh in meshes:
         here, text = positions(mesh, model.context), texts[mesh.place["dp"]]
-        text = text.chunk(mesh.layout.side)[mesh.place["column"]]
+        text = text.chunk(mesh.layout.batch_parts)[mesh.place["rows"]]
         batches.append((text[:, here], text[:, here + 1]))
-    share = 1 / (copies * meshes[0].layout.cp * meshes[0].layout.side)
+    share = 1 / (copies * meshes[0].layout.cp * meshes[0].layout.batch_parts)
     models = [parallelized(model, mesh, rows, 8) for mesh in meshes]
     result = step(models, meshes, batches, seed, share)
     assert sum(result.losses) / len(result.losses) == pytest.approx(sum(want_losses) / copies, rel=1e-6), seed
@@ -55,6 +55,12 @@ def test_tensor_parallel(sequence: bool, positions: str, activation: str) -> Non
 @pytest.mark.parametrize(("positions", "activation"), one_in(2, ["rotary", "learned"], ["swiglu", "gelu"]))
 def test_a_grid(positions: str, activation: str) -> None:
     check(tiny(positions=positions, activation=activation), rows=4, tp=4, grid=True)
+
+
+@pytest.mark.parametrize(("positions", "activation"), one_in(2, ["rotary", "learned"], ["swiglu", "gelu"]))
+def test_weights_that_rotate(positions: str, activation: str) -> None:
+    check(tiny(positions=positions, activation=activation), rows=4, tp=4, rotate=True)
+    check(tiny(kv=2), rows=2, dp=2, tp=2, rotate=True)
 
 
 def test_larger_grids_and_grouped_queries() -> None:

@@ -102,7 +102,7 @@ def trained(config: Config, rank: int, steps: int = 2) -> tuple[str, list[float]
             text = torch.randint(
                 config.model.vocabulary, (rows, config.model.context + 1), generator=source, device="cpu"
             ).to(here.device)
-            text = text.chunk(mesh.layout.side)[mesh.place["column"]]
+            text = text.chunk(mesh.layout.batch_parts)[mesh.place["rows"]]
             pieces = (tokens.chunk(config.parallel.slices, 1) for tokens in (text[:, here], text[:, here + 1]))
             batch += zip(*pieces, strict=True)
         found = one.step(batch, config.optimizer.lr)

@@ -28,6 +28,7 @@ FACTORS = {"overlap": {"policy": "factors"}}  # x and dy travel, and every rank 
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 UNEQUAL = {"data": {"shares": [3, 1]}}  # sequences of a microbatch
+FOUR = {"data": {"rows": 4}}  # sequences of a microbatch
 GROUPED = {"model": {"kv": 2}}  # two heads share keys and values
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"]
@@ -139,6 +140,10 @@ CLOSE = {
         "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
         "tp2 experts": EXPERTS | split(tp=2),
         "tp2 full": FULL | split(tp=2),
+        "tp2 rotate": split(tp=2, rotate=True),
+        "tp2 rotate, learned, zb2p, recompute": {"model": {"positions": "learned"}}
+        | split(tp=2, rotate=True, schedule="zb2p", recompute=True),
+        "tp2 rotate, optimistic, zero 2": OPTIMISTIC | split(tp=2, rotate=True, zero=2),
         "cp2 ring": split(cp=2),
         "cp2 ring, grouped": GROUPED | split(cp=2),
         "cp2 ulysses": split(cp=2, attention="ulysses"),
@@ -151,6 +156,10 @@ CLOSE = {
         "tp4 grid, learned, zb1p": {"model": {"positions": "learned"}} | split(tp=4, grid=True, schedule="zb1p"),
         "tp4 grid, recompute": GROUPED | split(tp=4, grid=True, recompute=True),
         "tp4 grid, pieces": split(tp=4, grid=True, slices=2, schedule="terapipe"),
+        "tp4 rotate": FOUR | split(tp=4, rotate=True),
+        "tp4 rotate, some kept": FOUR | KEPT | split(tp=4, rotate=True, recompute=True, prefetch=2),
+        "dp2 x tp2 rotate, zero 2": split(dp=2, tp=2, rotate=True, zero=2),
+        "pp2 x tp2 rotate, grouped": GROUPED | split(pp=2, tp=2, rotate=True, schedule="zb1p"),
         "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
         "cp4 ulysses, grouped": GROUPED | split(cp=4, attention="ulysses"),
@@ -185,6 +194,7 @@ SELDOM = (
     "ep2 in parts", "ep2 some moved", "ep2 full", "ep2 full in pieces of rows", "ep2 full, moved", "ep2 moved",
     "ep2 moved one by one", "ep2 guests", "ep2 guests, optimistic", "ep2 guests zero 3, recompute", "ep2 hot",
     "ep2 hot in pieces of rows", "ep2 hot, optimistic", "tp2 full", "tp2 experts",
+    "tp2 rotate, learned, zb2p, recompute", "tp2 rotate, optimistic, zero 2",
     "pp2 1f1b", "pp2 breadth_first", "pp2 zb2p", "pp2 v_half", "pp2 v_min", "pp2 hanayo",
 )  # fmt: skip
 """Of layouts of two ranks: each part of them is in one of the others."""

@@ -36,6 +36,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"dp": 2}, {"dp": 4, "zero": 1}, {"dp": 4, "zero": 3}, {"dp": 4, "zero": 2, "replicas": 2},
     {"dp": 2, "recompute": True},
     {"dp": 2, "ep": 2}, {"dp": 4, "ep": 4}, {"dp": 4, "ep": 2, "zero": 3}, {"tp": 2}, {"tp": 4, "sequence": False},
+    {"tp": 2, "rotate": True},
     {"cp": 4}, {"cp": 2, "attention": "ulysses"}, {"pp": 2}, {"pp": 2, "schedule": "zbv"}, {"dp": 2, "tp": 2, "pp": 2},
     {"dp": 2, "ep": 2, "tp": 2}, {"dp": 2, "ep": 2, "tp": 2, "dedup": True}, {"dp": 4, "ep": 4, "relay": 2},
     {"dp": 2, "ep": 2, "pp": 2}, {"pp": 2, "cp": 2, "schedule": "gpipe"},

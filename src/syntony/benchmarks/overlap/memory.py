@@ -50,6 +50,10 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "pp 2 x tp 2": ("fifo", Parallel(pp=2, tp=2)),
     "tp 4, grid": ("fifo", Parallel(tp=4, grid=True)),
     "tp 4, grid, recompute": ("fifo", Parallel(tp=4, grid=True, recompute=True)),
+    "tp 4, rotate": ("fifo", Parallel(tp=4, rotate=True)),
+    "tp 4, rotate, recompute": ("fifo", Parallel(tp=4, rotate=True, recompute=True)),
+    "dp 2 x tp 2, rotate, zero 2": ("fifo", Parallel(dp=2, tp=2, rotate=True, zero=2)),
+    "pp 2 x tp 2, rotate": ("fifo", Parallel(pp=2, tp=2, rotate=True, schedule="zb1p")),
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
     "pp 4 bpipe": ("fifo", Parallel(pp=4, schedule="bpipe")),
     "pp 4 bpipe, recompute": ("fifo", Parallel(pp=4, schedule="bpipe", recompute=True)),
@@ -161,7 +165,7 @@ def _bytes(tensors: Iterable[Tensor | None]) -> int:
 def config_of(parallel: Parallel, microbatches: int, name: str = "fifo") -> Config:
     """A small model. A plan knows no routers, so experts are chosen evenly."""
     model = Model(blocks=7, width=64, heads=4, hidden=128, context=64, experts=8 if parallel.ep > 1 else 0)
-    data, run = Data(rows=2, microbatches=microbatches), Run(even=parallel.ep > 1)
+    data, run = Data(rows=max(2, parallel.batch_parts), microbatches=microbatches), Run(even=parallel.ep > 1)
     return Config(model, data, parallel=parallel, overlap=Overlap(policy=name), run=run)
 
 

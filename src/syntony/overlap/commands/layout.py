@@ -197,7 +197,7 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
         schedule = layout.schedule if layout.pp > 1 else "-"
         schedule += f" {layout.loops}" if layout.loops > 1 else ""
         schedule += ", recompute" if layout.recompute else ""
-        schedule += ", grid" if layout.grid else ""
+        schedule += ", grid" if layout.grid else ", rotate" if layout.rotate else ""
         schedule += ", dedup" if layout.dedup else ""
         schedule += ", relay" if layout.relay > 1 else ""
         schedule += f", {layout.replicas} replicas" if layout.replicas > 1 else ""

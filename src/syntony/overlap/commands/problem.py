@@ -169,9 +169,11 @@ def _shares(options: argparse.Namespace, layout: Layout) -> tuple[tuple[int, ...
     from syntony.overlap.step.shares import last, shares_by_speed
 
     speeds = options.speeds
-    if len(speeds) != layout.dp or layout.ep > 1 or layout.grid:
+    if len(speeds) != layout.dp or layout.ep > 1 or layout.batch_parts > 1:
         said = ",".join(f"{speed:g}" for speed in speeds)
-        raise UserError(f"--speeds {said}: there must be one for each of dp={layout.dp} data ranks, and no ep or grid")
+        raise UserError(
+            f"--speeds {said}: there must be one for each of dp={layout.dp} data ranks, and no ep, grid or rotate"
+        )
     shares = shares_by_speed(options.batch * layout.dp, speeds)
     return shares, last(shares, speeds)
 

@@ -33,6 +33,7 @@ from syntony.overlap.step.op_key import BACKWARD, FORWARD, TWIN, OpKey
 from syntony.overlap.step.pipelines.chunks import split_over
 from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times
+from syntony.overlap.step.rotation import Rotation, brings
 
 
 def generate(
@@ -99,6 +100,7 @@ class _Step:
         self.groups = layout.groups
         self.uses: dict[str, list[OpKey]] = {}  # there: the first task's last Op that needs each gathered weight
         self.returns: list[OpKey] = []  # there: the last Op that needs each repeated transfer
+        self.rotation = Rotation(self.layers, layout.prefetch)
         self.begun: set[int] = set()  # layers of the current device that have gradients
         self.seen: dict[int, OpKey] = {}  # by layer, its first Op of the step
         self.verified = False  # the device has checked the last step's norm
@@ -110,6 +112,7 @@ class _Step:
         for device, order in enumerate(self.order.orders):
             self.here, self.begun = device, set()
             self.uses, self.returns, self.verified = {}, [], False
+            self.rotation.begin()
             tasks = [task for task in order if task.kind not in LEND + RETURN]
             self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
             pair = device, len(self.order.orders) - 1 - device
@@ -201,7 +204,11 @@ class _Step:
             key = self._key(Kind.FORWARD, i, m, s)
             if m % self.order.slices:  # keys and values of the previous piece
                 before.append(self._key(Kind.FORWARD, i, m - 1, s))
-            kept = layer.enters(s) if self.layout.recompute else 0 if s else self._left(i)
+            turned = self._turned(i, m, s, FORWARD)
+            if turned is not None:
+                yield turned
+                before.append(turned.key)
+            kept = layer.enters(s) if self.layout.recompute else self._left(i, s)
             yield Op(
                 key,
                 Kind.FORWARD,
@@ -214,8 +221,11 @@ class _Step:
                 m,
                 s,
                 holds=kept,
-                frees=(shed if final else 0) + sum(layer.transfers[t].bytes for t in self._dropped(i, s)),
+                frees=(shed if final else 0)
+                + sum(layer.transfers[t].bytes for t in self._dropped(i, s))
+                + (turned.holds if turned is not None else 0),
             )
+            self.rotation.used(key, FORWARD if self.apart else "")
             if not final:
                 moved = yield from self._transfer(i, m, s, FORWARD, key)
                 before = [moved or key, *self._needed(i, s + 1, weights)]
@@ -230,7 +240,7 @@ class _Step:
         if kind == "W":
             for s in segments:
                 after = (self._key(Kind.BACKWARD_INPUT, i, m, s),)
-                yield self._gradient(word, i, m, s, layer.segments[s] * factor, after, (), 0)
+                yield from self._gradient(word, i, m, s, layer.segments[s] * factor, after, (), 0)
             return
         if i == self.count - 1:
             before = self._key(Kind.FORWARD, i, m, segments[0])
@@ -245,6 +255,10 @@ class _Step:
                 returned[t] = yield from self._again(i, m, t, self._key(word, i, m, t + 1))
             needed = [*self._needed(i, s, weights), *(returned[t] for t in returned if t < s), *awaited]
             awaited = ()
+            turned = self._turned(i, m, s, BACKWARD)
+            if turned is not None:
+                yield turned
+                needed.append(turned.key)
             deps = [before, *needed]
             if (m + 1) % self.order.slices:  # their gradients from the next piece
                 deps.append(self._key(word, i, m + 1, s))
@@ -270,8 +284,9 @@ class _Step:
             self.verified = True
             key = self._key(word, i, m, s)
             amount = layer.segments[s] * factor
-            back = layer.transfers[s - 1].bytes if s - 1 in returned else 0
-            yield self._gradient(word, i, m, s, amount, deps, lagged, back + (0 if s else shed))
+            back = layer.transfers[s - 1].bytes if s - 1 in returned or turned is not None else 0
+            yield from self._gradient(word, i, m, s, amount, deps, lagged, back + (0 if s else shed))
+            self.rotation.used(key, BACKWARD if self.apart else "")
             before = key
             if s:
                 moved = yield from self._transfer(i, m, s - 1, BACKWARD, key)
@@ -289,28 +304,45 @@ class _Step:
         deps: Iterable[OpKey],
         lagged: tuple[OpKey, ...],
         shed: float,
-    ) -> Op:
+    ) -> Iterator[Op]:
         """An Op of the backward; the last one of a microbatch frees its activations. Gradients have permanent memory,
-        unless they are sharded."""
+        unless they are sharded, or of a shard that rotates: these are then passed on."""
         layer = self.layers[i]
         made = kind is not Kind.BACKWARD_INPUT
         fresh = (i, self.count + i) if made and i not in self.begun else ()
         holds = sum(self.layers[part].weights for part in fresh if self._sharded(part, 2))
         if made:
             self.begun.add(i)
+            away = brings(layer, s)
+            holds += away.bytes if away is not None else 0
+            deps = [*deps, *self.rotation.room(i, s)]
         if self.layout.recompute and kind is Kind.BACKWARD:
             shed += layer.again(s) + layer.enters(s)
+        elif kind is Kind.BACKWARD:
+            shed += self._left(i, s)
         elif s == 0:
             whole = layer.recomputed if self.layout.recompute else self._left(i)
-            delayed = layer.products if kind is not Kind.BACKWARD else 0
-            shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
+            shed += layer.products if kind is Kind.BACKWARD_WEIGHT else whole - layer.products
         key = self._key(kind, i, m, s)
-        return Op(key, kind, self.here, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+        op = Op(key, kind, self.here, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+        yield op
+        passed = self.rotation.gradient(op) if made else None
+        yield from () if passed is None else (passed,)
 
-    def _left(self, i: int) -> int:
-        """The bytes that the forward of one microbatch keeps, including input from another device."""
+    def _turned(self, i: int, m: int, s: int, way: str) -> Op | None:
+        """Brings the weights of a segment, if they rotate."""
+        return self.rotation.weights(i, m, s, way, way if self.apart else "", self.here, self._updated(i))
+
+    def _left(self, i: int, s: int | None = None) -> float:
+        """The bytes that the forward of one microbatch keeps, including input from another device.
+
+        s    those booked with this segment: all with the first, but by segment where shards of weights come and go
+        """
         came = i > 0 and self.order.places[self.chunk_of[i - 1]] != self.order.places[self.chunk_of[i]]
-        return self.layers[i].activations + (self.layers[i - 1].output if came else 0)
+        entered = self.layers[i - 1].output if came else 0
+        if s is None or not self.layout.rotate:
+            return 0 if s else self.layers[i].activations + entered
+        return self.layers[i].left(s) + (0 if s else entered)
 
     def _update(self, device: int) -> Iterator[Op]:
         """Sums gradients, computes their norm, updates and gathers weights. Last layers first, as their gradients are.
@@ -332,6 +364,8 @@ class _Step:
                 if self._device(user, m) == device
                 for s in (parts if (self.chunk_of[user], m) in self.split else (0,))
             ]
+            here = [m for m in range(layout.units) if self._device(user, m) == device]
+            sums[i] += [key for m in here for key in self.rotation.last(i, m)]
             if layer.shared and "tp" in self.groups:
                 share = self._once("share", i)
                 yield Op(share, Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
@@ -409,7 +443,7 @@ class _Step:
         """The transfer behind segment s; its key is the generator's value, None if there is none."""
         transfer = self.layers[i].transfers[s]
         kind = transfer.forward if way == FORWARD else transfer.backward
-        if kind is None or self.groups.get(transfer.lane, 1) == 1:
+        if kind is None or transfer.rotates or self.groups.get(transfer.lane, 1) == 1:
             return None
         key = OpKey(transfer.name, i, m, direction=way)
         holds = transfer.bytes if transfer.uses and way == FORWARD else 0

@@ -30,6 +30,8 @@ class CommSpec:
     most       a number that the number of equal parts must divide
     uses       the number of segments that use the output, which is then dropped; 0: it stays until their backward
     again      dropped output is transferred once more for that backward
+    rotates    what moves is a shard of weights, for the next segment: this many places along the group since it left
+               its owner. For the backward it comes from the other side, and its gradient follows it. 0: activations
     """
 
     name: str
@@ -41,6 +43,7 @@ class CommSpec:
     most: int = 1
     uses: int = 0
     again: bool = False
+    rotates: int = 0
 
     @property
     def anew(self) -> str:

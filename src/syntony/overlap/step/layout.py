@@ -71,6 +71,8 @@ class Parallel:
                          gather weights for the backward from these (ZeRO++'s hpZ); 1: from all ranks' shards again
     sequence             with tp: between the branches, activations are sharded along the sequence
     grid                 instead: tp is a square of ranks, each with a block of every matrix and activation
+    rotate               instead: each rank of tp has its own sequences and a shard of every matrix, and the shards go
+                         round the ranks, with their gradients (Luo et al., RTP, arXiv 2311.01635)
     dedup                with tp and ep: tokens are sent to experts once, each rank of tp sends a part of their width;
                          without, each sends the whole (duplicate token dropping of Singh et al., TED, ICS 2023)
     relay                so many neighbours of ep are a box: a token is sent once to each box with experts for it, and
@@ -101,6 +103,7 @@ class Parallel:
     secondary: int = 1
     sequence: bool = True
     grid: bool = False
+    rotate: bool = False
     dedup: bool = False
     relay: int = 1
     attention: Attention = "ring"
@@ -163,6 +166,16 @@ class Parallel:
     def side(self) -> int:
         """The side of tp's grid; 1: no grid."""
         return isqrt(self.tp) if self.grid else 1
+
+    @property
+    def batch_parts(self) -> int:
+        """The number of parts of a microbatch's sequences that ranks of tp have."""
+        return self.tp if self.rotate else self.side
+
+    @property
+    def cuts_sequences(self) -> bool:
+        """Whether ranks of tp have parts of sequences between branches."""
+        return self.sequence and self.tp > 1 and self.batch_parts == 1
 
     @property
     def trading(self) -> int:
@@ -267,6 +280,12 @@ class Layout(Parallel):
             raise UserError(
                 f"grid needs tp to be the square of a number, and cp and ep to be 1; they are {self.tp}, {self.cp}, "
                 f"{self.ep}"
+            )
+        if self.rotate and (self.tp == 1 or self.grid or self.cp > 1 or self.ep > 1 or self.zero == 3):
+            raise UserError(
+                "rotate passes shards of weights round the ranks of tp: tp must be 2 or more, cp and ep 1, zero 2 or "
+                f"less and grid off; they are {self.tp}, {self.cp}, {self.ep}, {self.zero} and "
+                + ("on" if self.grid else "off")
             )
         if self.dedup and (self.tp == 1 or self.ep == 1):
             raise UserError(

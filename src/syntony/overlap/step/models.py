@@ -23,6 +23,7 @@ the trainer runs (trainer/parallel): it takes operations, bytes and cuts from he
     embedding   embed | place                          leave
     head        norm | logits | loss                   enter, totals
     on a grid   fork | norm | inner | add              across, weights, heads or hidden
+    rotating    part | part | .. | part                turn_1, turn_2, .. (rotation.py)
 
 Tensor parallelism divides weights, operations and the inner activations by tp and sums around each branch; with
 sequence parallelism it gathers and scatters instead, and divides the rest too. On a grid (SUMMA), sequences, widths and
@@ -74,8 +75,9 @@ def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot:
     """
     check(model, layout)
     form = form or Form()
-    if form.batch % layout.side:
-        raise UserError(f"a microbatch has {form.batch} sequences, which {layout.side} rows of the grid cannot share")
+    if form.batch % layout.batch_parts:
+        who = "ranks of tp" if layout.rotate else "rows of the grid"
+        raise UserError(f"a microbatch has {form.batch} sequences, which {layout.batch_parts} {who} cannot share")
     return tuple(_Maker(model, layout, form).layers(hot))
 
 
@@ -83,8 +85,8 @@ def check(model: ModelSpec, layout: Parallel) -> None:
     """Raises UserError where sizes of the model do not divide."""
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
-    if layout.grid and model.experts:
-        raise UserError("the model has experts, which grid cannot cut")
+    if (layout.grid or layout.rotate) and model.experts:
+        raise UserError(f"the model has experts, which {'grid' if layout.grid else 'rotate'} cannot cut")
     tp, cp, side = layout.tp // layout.side, layout.cp, layout.side
     for what, size, by in (
         ("numbers in a width", model.hidden, side),
@@ -92,9 +94,9 @@ def check(model: ModelSpec, layout: Parallel) -> None:
         ("heads of keys and values", model.kv, tp),
         ("ffn", model.ffn, tp),
         ("numbers in a width", model.hidden, tp if layout.dedup else 1),
-        ("words", model.vocab, side),
+        ("words", model.vocab, tp if layout.rotate else side),
         ("learned positions", model.seq if model.learned else 0, side),
-        ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence and side == 1 else 1)),
+        ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.cuts_sequences else 1)),
         ("tokens of a sequence", model.seq, cp * layout.halves),
         ("experts", model.experts, layout.ep),
     ):
@@ -127,11 +129,12 @@ class _Branch:
 class _Maker:
     def __init__(self, model: ModelSpec, layout: Parallel, form: Form) -> None:
         self._model, self._layout, self._form = model, layout, form
-        self._tokens = form.batch // layout.side * (model.seq // (layout.cp * layout.slices))
-        self._by = layout.tp // layout.side  # what divides what is computed of these tokens
+        self._tokens = form.batch // layout.batch_parts * (model.seq // (layout.cp * layout.slices))
+        self._by = layout.tp // layout.batch_parts  # what divides what is computed of these tokens
         self._outer = self._by if layout.sequence or layout.grid else 1  # and activations outside the branches
         self._stream = self._tokens * model.hidden * form.element  # bytes of the residual stream
-        self._norms = layout.tp > 1 and (layout.sequence or layout.grid)  # their gradients are summed: ranks see parts
+        # Gradients of norms are summed, if ranks see parts.
+        self._norms = layout.tp > 1 and (layout.sequence or layout.batch_parts > 1)
 
     def layers(self, hot: int) -> list[LayerSpec]:
         model, layout, blocks = self._model, self._layout, list[LayerSpec]()
@@ -164,6 +167,10 @@ class _Maker:
             branch = _Branch("", table, (0, 0), (down,), kept)
             return replace(self._layer("embedding", branch), inputs=0)
         table = -(-model.vocab // tp) * model.hidden + positions
+        if self._layout.rotate:
+            kept = self._stream + self._tokens * 8
+            turning = self._rotating("", table - positions, positions, 0.0, kept, 0.0)
+            return replace(self._layer("embedding", turning), inputs=0)
         point = self._leave("leave") if tp > 1 else None
         kept = self._stream // self._outer
         return replace(
@@ -185,6 +192,9 @@ class _Maker:
             kept += self._gathered(model.hidden) + (table - model.hidden) * self._form.element
             again = (self._tokens * model.hidden + table - model.hidden) * self._form.element
             return self._layer("head", _Branch("", table, (0, 0, logits, 0), moves, kept, model.hidden, inside=again))
+        if self._layout.rotate:
+            turning = self._rotating("", table - model.hidden, model.hidden, logits, kept + self._stream, logits)
+            return self._layer("head", turning)
         points = (self._enter("enter"), totals) if tp > 1 else (None, None)
         kept += self._stream // self._outer
         branch = _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits)
@@ -202,6 +212,10 @@ class _Maker:
             return self._on_grid(
                 f"attention_{block}", m.hidden * (wide + m.hidden), (into + scores, out), m.hidden, wide + m.hidden
             )
+        if self._layout.rotate:
+            kept = self._tokens * (wide + m.hidden) * self._form.element + self._around()
+            own = m.hidden * (wide + m.hidden) // tp
+            return self._rotating(f"attention_{block}", own, m.hidden, into + scores + out, kept, into + out)
         if cp > 1:
             rings, trading = self._layout.rings, self._layout.trading
             each = 2 if self._layout.attention == "plain" else 1  # of the busiest rank, which sees whole blocks
@@ -242,6 +256,10 @@ class _Maker:
             return self._on_grid(
                 f"mlp_{block}", matrices * m.hidden * m.ffn, parts, m.ffn, matrices * m.ffn, "_feed", "hidden"
             )
+        if self._layout.rotate:
+            kept = self._tokens * m.ffn * matrices * self._form.element + self._around()
+            own = matrices * m.hidden * m.ffn // tp
+            return self._rotating(f"mlp_{block}", own, m.hidden, feed, kept, feed, "_feed")
         return _Branch(
             f"mlp_{block}",
             matrices * m.hidden * m.ffn // tp + m.hidden,
@@ -274,6 +292,19 @@ class _Maker:
         kept += self._gathered(hidden, width)
         again = (self._tokens * (hidden + width // self._layout.side) + own) * self._form.element
         return _Branch(name, own + hidden, (0, 0, *parts), points, kept, hidden, inside=again)
+
+    def _rotating(
+        self, name: str, own: int, more: int, amount: float, kept: int, products: float, suffix: str = ""
+    ) -> _Branch:
+        """A branch whose matrices this rank has `own` elements of, and that it computes shard by shard for its
+        sequences. `more`: elements that every rank has."""
+        ranks, size = self._layout.tp, own * self._form.element
+        turns = [
+            CommSpec(f"turn{suffix}_{by}", "tp", Kind.SHIFT, Kind.SHIFT, size, parts="", rotates=by)
+            for by in range(1, ranks)
+        ]
+        share = (amount / ranks,) * ranks
+        return _Branch(name, own + more, share, turns, kept, more, products)
 
     def _gathered(self, *widths: int) -> int:
         """Bytes that a branch keeps of a row's activations, the first as they came and normed: without computing

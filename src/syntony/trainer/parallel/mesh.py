@@ -69,6 +69,7 @@ class Mesh:
         for axis in ("tp", "cp", "dp", "pp"):
             rest, place[axis] = divmod(rest, getattr(layout, axis))
         place["column"], place["row"] = divmod(place["tp"], layout.side) if layout.grid else (0, 0)
+        place["rows"] = place["tp"] if layout.rotate else place["column"]  # which part of a microbatch's sequences
         place["data"] = (place["dp"] * layout.cp + place["cp"]) * layout.copies
         place["data"] += layout.copies > 1 and 2 * place["pp"] >= layout.pp
         islands = layout.sizes["islands"]

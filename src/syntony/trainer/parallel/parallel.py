@@ -20,6 +20,7 @@ from syntony.trainer.parallel.context_parallel.split import context_parallel
 from syntony.trainer.parallel.expert_parallel.split import expert_parallel
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.tensor_parallel.grid import on_grid
+from syntony.trainer.parallel.tensor_parallel.rotate import rotating
 from syntony.trainer.parallel.tensor_parallel.split import tensor_parallel
 
 
@@ -47,7 +48,8 @@ def parallelized(
     alone = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     branches = transformer(alone, even, skew, places)
     branches = context_parallel(branches, model, mesh)
-    branches = (on_grid if mesh.layout.grid else tensor_parallel)(branches, model, mesh)
+    cut = on_grid if mesh.layout.grid else rotating if mesh.layout.rotate else tensor_parallel
+    branches = cut(branches, model, mesh)
     branches = expert_parallel(branches, model, mesh, even, hot, visits)
     layers = _together(branches, model.together)
     specs = layers_of(model.spec, mesh.layout, Form(rows, element, even, skew), hot)
@@ -72,5 +74,5 @@ def _together(branches: list[Branch], blocks: int) -> list[list[Branch]]:
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
     """The shape of a rank's part of a layer's output: sequences, length and width."""
     layout = mesh.layout
-    parts = layout.cp * layout.slices * (layout.tp if layout.sequence and not layout.grid else 1)
-    return rows // layout.side, model.context // parts, model.width // layout.side
+    parts = layout.cp * layout.slices * (layout.tp if layout.cuts_sequences else 1)
+    return rows // layout.batch_parts, model.context // parts, model.width // layout.side

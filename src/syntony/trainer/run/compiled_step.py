@@ -13,6 +13,7 @@ from syntony.overlap.step.op_key import FORWARD, LENT, RETURNED, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.overlap.step.shards import is_round, ways_of
 from syntony.trainer.model.layer import SHADOW, Layer
+from syntony.trainer.run.turns import Turned, turned_of
 
 COMPUTES = (
     Kind.FORWARD,
@@ -93,14 +94,15 @@ class CompiledStep:
     gathers       of weights, before their use
     returns       of dropped tensors, before the backward
     loans         of activations, except returns, which begin by themselves
-    followers     by message of a loan: the loans that begin after it
+    turned        messages with shards of weights that rotate, and with their gradients
+    followers     by message of a loan or a rotating shard: those that begin after it
     lends         whether the device lends some, instead of only holding those of others
     moves         all its communication: planned ops, and the recorded ones that they represent
     parts         of every recorded op without pieces, the planned ops that do its work, part by part; and
     places        for each of these: which part, of how many
     recomputed    layer, microbatch and segment of recomputation
     weights       by layer: the layers whose weights its segments use, with the prefix of their names
-    makers        by layer and microbatch: the number of ops that make gradients of its weights
+    makers        by layer and microbatch: the number of ops that make, or bring, gradients of its weights
     turns         by layer: the microbatches that it processes here, with their indices
     slices        this many consecutive microbatches are pieces of the same sequences
     late          by layer: compute ops of others that the plan wants to end before its gradients are summed
@@ -114,6 +116,7 @@ class CompiledStep:
     gathers: Mapping[OpKey, Gather]
     returns: Mapping[OpKey, Return]
     loans: Mapping[OpKey, Loan]
+    turned: Mapping[OpKey, Turned]
     followers: Mapping[OpKey, tuple[OpKey, ...]]
     lends: bool
     moves: frozenset[OpKey]
@@ -152,10 +155,12 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         together.setdefault(op.sources[0], {op.sources[0]}).add(op.key)
     gathers = {op.key: _gather(op, together[op.sources[0]], ops, computed) for op in early}
     anew = {i: {one.anew: t for t, one in enumerate(layer.spec.transfers)} for i, layer in layers.items()}
+    able = computed | {op.key for op in moving}
+    turned = {op.key: turn for op in moving if (turn := turned_of(graph, layers, op, able)) is not None}
     returns = {
         op.key: Return(op, anew[op.layer][op.key.kind], computed.intersection(op.deps))
         for op in moving
-        if op.key.kind in anew.get(op.layer, {})
+        if op.key.kind in anew.get(op.layer, {}) and op.key not in turned
     }
     lent = [op for op in moving if op.key.direction in (LENT, RETURNED)]
     loans = {
@@ -165,7 +170,8 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
     for key, gather in gathers.items():
         for after in gather.after | ({gather.last} if gather.last else set()):
             watching.setdefault(after, []).append(key)
-    after_of = {key: one.after for key, one in returns.items()} | {key: one.after for key, one in loans.items()}
+    begun: Mapping[OpKey, Return | Loan | Turned] = {**returns, **loans, **turned}
+    after_of = {key: one.after for key, one in begun.items()}
     for key, others in after_of.items():
         for after in others:
             watching.setdefault(after, []).append(key)
@@ -177,6 +183,8 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
 
     def task(op: Op) -> Task:
         settles, waits = _needs(op, plan, moves)
+        if op.kind in (Kind.OPTIMIZE, Kind.NORM):  # gradients that are not at home yet
+            waits = tuple(key for key, turn in turned.items() if turn.home and op.layer in (-1, key.layer))
         part, count = places.get(op.key, (0, 1))
         layer = layers.get(op.layer)
         pieces = layer is not None and layer.expert and any(weight.shape[0] % count for weight in layer.weights)
@@ -184,6 +192,7 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         return Task(op, part, count, pieces, settles, waits, tuple(watching.get(op.key, ())), drops)
 
     makers = Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT))
+    makers.update(turn.where[:2] for turn in turned.values() if turn.home)
     met = {i: sorted(m for layer, m in makers if layer == i) for i in layers}
     return CompiledStep(
         tasks=tuple(map(task, ops)),
@@ -191,7 +200,10 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         gathers=gathers,
         returns=returns,
         loans=loans,
-        followers={key: tuple(watching.get(key, ())) for key in (*watching, *(op.key for op in lent)) if key in moves},
+        turned=turned,
+        followers={
+            key: tuple(watching.get(key, ())) for key in (*watching, *(op.key for op in lent), *turned) if key in moves
+        },
         lends=any((key.kind, key.direction) == (Kind.SEND, LENT) for key in loans),
         moves=moves,
         parts=parts,

@@ -47,7 +47,7 @@ def emulated(layers: Sequence[Layer], config: Config, rows: int = 0, speed: floa
     rows = rows or config.data.rows
     second, within = seconds_of(config) / speed, range(1, len(layers) - 1)
     length = config.model.context // (config.parallel.cp * config.parallel.slices)
-    whole = None if config.parallel.grid else (rows, length)  # no microbatch is cut if weights travel
+    whole = None if config.parallel.batch_parts > 1 else (rows, length)  # no microbatch is cut if weights travel
     counts = config.model.experts > 0
     return [_sleeping(layer, second * (i in within), whole, config.model.top, counts) for i, layer in enumerate(layers)]
 

@@ -281,7 +281,7 @@ class Rank:
         self.updates = Updates(
             plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies, islands
         )
-        each = config.data.microbatches * mine_of_all * layout.slices * layout.cp * layout.side
+        each = config.data.microbatches * mine_of_all * layout.slices * layout.cp * layout.batch_parts
         self.interpreter = Interpreter(
             plan,
             self.device,

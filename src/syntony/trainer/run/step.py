@@ -35,9 +35,11 @@ from syntony.trainer.parallel.data_parallel.factors import FactorLeaf
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
+from syntony.trainer.parallel.tensor_parallel.rotate import Turn
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Gather, Loan, Return, Task, compiled
 from syntony.trainer.run.memory.kept import Kept, Tensors, saving
 from syntony.trainer.run.step_state import StepState
+from syntony.trainer.run.turns import Turned, TurningLeaf, shards_of
 
 _ROWS = Transfer()  # between layers
 
@@ -72,9 +74,12 @@ class Interpreter:
         self.updates, self._runner = updates, runner
         self._shares, self._boundary = shares, boundary
         self.compiled: CompiledStep = compiled(plan, device, layers, updates.layers.keys(), boundary[0][0])
+        self._place = shards
+        self._shards = shards_of(layers, {i: sharded.flat for i, sharded in updates.layers.items()})
         self._loops = {i: Loop(*shards, ways) for i, ways in self.compiled.ways.items()}
         self.state = StepState((), {})
-        self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
+        self._wholes: dict[int, Tensor] = {}  # weights, by layer, and
+        self._views: dict[int, dict[str, Tensor]] = {}  # their tensors
         self.step = -1
         self.spans: list[Record] = []  # of compute ops
         self.watch: Callable[[Kept | None], None] = lambda kept: None  # called for segments that ran, and for backwards
@@ -93,15 +98,17 @@ class Interpreter:
         gathers, loans = self.compiled.gathers, self.compiled.loans
         for key in self.compiled.followers:  # of the last step
             self._runner.wait(key)
-        later: dict[OpKey, Gather | Return | Loan] = {**gathers, **self.compiled.returns, **loans}
+        turned = self.compiled.turned
+        later: dict[OpKey, Gather | Return | Loan | Turned] = {**gathers, **self.compiled.returns, **loans, **turned}
         state = self.state = StepState(microbatches, {key: set(one.after) for key, one in later.items()})
         if self._boundary[1] is not torch.float32:
-            self._views.clear()  # they show the last step's weights, rounded
+            self._wholes.clear()  # they are the last step's weights, rounded
+            self._views.clear()
         self._runner.begin_step(number)
         self.updates.begin(first=self.step == 0)
         for op in self.compiled.receives:
             self._take(op)
-        for key in (*gathers, *loans):
+        for key in (*gathers, *loans, *turned):
             if not state.waiting[key]:
                 self._begin(key)
         for task in self.compiled.tasks:
@@ -112,13 +119,13 @@ class Interpreter:
             begin = time.monotonic()
             _HANDLERS[op.kind](self, task)
             state.done.add(op.key)
-            for i in [i for i, others in state.withheld.items() if others <= state.done]:
-                del state.withheld[i]
-                self.updates.complete(i)
+            self._release()
             for key in task.gathers:
                 self._after(op.key, key)
             self.spans.append(Record(op.key, self.step, ready, begin, time.monotonic()))
             self._runner.poll()
+        for key in turned:
+            self._reach(key)
         if state.void:
             self.updates.finish()
             raise Redo
@@ -164,6 +171,8 @@ class Interpreter:
             self.state.losses.setdefault(m, []).append(out)
         else:
             self._pass_on(_ROWS, OpKey(Kind.SEND, i, m, direction=FORWARD), task, load, (FORWARD, i + 1, m, 0))
+        if (i, s) in self._shards:
+            self.state.turns.used((i, m, s - 1, FORWARD))
         for t in task.drops:
             self.state.dropped.drop((i, m, t), self.state.kept[i, m, t + 1][0].inputs[0])
 
@@ -197,7 +206,7 @@ class Interpreter:
             gradients = (load.x, *load.rest)
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
-        context, leaf = kept.context, self._leaf(i, m)
+        context, leaf = kept.context, self._leaf(i, m) if op.kind is Kind.BACKWARD_INPUT else self._leaf_of(op)
         self.watch(None)
         context.weights = self._weights(op)
         keeps = task.pieces or leaf.keeps
@@ -210,6 +219,8 @@ class Interpreter:
         else:  # its only results are gradients of matrices
             torch.autograd.backward(outputs, into)
         context.weights, kept.outputs = {}, ()
+        if (i, s) in self._shards:
+            self.state.turns.used((i, m, s - 1, BACKWARD))
         for name, gradient in zip(context.leaves, found[len(sought) :], strict=True):
             if gradient is not None:
                 leaf.write(name, gradient)
@@ -235,7 +246,7 @@ class Interpreter:
             self._made(op)
 
     def _backward_weight(self, task: Task) -> None:
-        op, leaf = task.op, self._leaf(task.op.layer, task.op.microbatch)
+        op, leaf = task.op, self._leaf_of(task.op)
         kept = self.state.kept[op.layer, op.microbatch, op.segment]
         mine, count = ([task.part], task.parts) if task.parts > 1 else (sorted(kept), len(kept))
         loop = self._loops.get(op.layer)
@@ -250,7 +261,7 @@ class Interpreter:
         self._made(op)
 
     def _made(self, op: Op) -> None:
-        """Called when an op has made gradients of weights; the layer's last one starts their sum."""
+        """Called when an op has made, or brought, gradients of weights; the layer's last one starts their sum."""
         i, m = op.layer, op.microbatch
         leaf = self._leaf(i, m)
         leaf.ops -= 1
@@ -258,13 +269,22 @@ class Interpreter:
             return
         del self.state.leaves[i, m]
         leaf.finish()
+        state = self.state
+        for where in [where for where in state.turns.came if where[:2] == (i, m)]:
+            leaf.sums[0][2][self._shards[i, where[2] + 1].span] += state.turns.came.pop(where)
         for tree, place, buffer in leaf.sums:
             tree.add(place, buffer)
-        state = self.state
         state.arrived[i] += 1
         if state.arrived[i] == len(self.compiled.turns[i]):
             for index in self.compiled.weights[i]:
                 state.withheld[index] = set(self.compiled.late.get(index, ())) - state.done
+
+    def _release(self) -> None:
+        """Starts the sums of layers whose gradients are complete, if they wait for nothing else."""
+        state = self.state
+        for i in [i for i, others in state.withheld.items() if others <= state.done]:
+            del state.withheld[i]
+            self.updates.complete(i)
 
     def _rebuild(self, task: Task) -> None:
         self.updates.rebuild(task.op.layer)
@@ -296,7 +316,7 @@ class Interpreter:
     def _pass_on(self, transfer: Transfer, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
         """Passes to the next segment or layer: by the recorded op of this key, if the plan communicates it."""
         state, compiled, loop = self.state, self.compiled, self._loops.get(task.op.layer)
-        if key not in compiled.moves:
+        if key not in compiled.moves or isinstance(transfer, Turn):
             rule = transfer if loop is None or transfer is _ROWS else loop
             state.between.setdefault(to, Crossing(rule)).put(task.part, task.parts, lambda: load)
             return
@@ -378,15 +398,23 @@ class Interpreter:
             self.state.gathered.pop(gather.source, None)
 
     def _reach(self, key: OpKey) -> None:
-        """Returns when the communication of this key has ended; a loan may first have to wait for other messages."""
-        while key in self.compiled.loans and (others := self.state.waiting.get(key)):
+        """Returns when the communication of this key has ended; it may first have to wait for other messages."""
+        compiled = self.compiled
+        while (key in compiled.loans or key in compiled.turned) and (others := self.state.waiting.get(key)):
             self._reach(next(iter(others)))
         self._runner.wait(key)
 
     def _ended(self, key: OpKey, others: Sequence[OpKey]) -> None:
-        self.state.lent.ended(key)
+        turn = self.compiled.turned.get(key)
+        if turn is None:
+            self.state.lent.ended(key)
+        elif turn.gradient:
+            del self.state.turns.sent[turn.where]
         for other in others:
             self._after(key, other)
+        if turn is not None and turn.home:
+            self._made(turn.op)
+            self._release()
 
     def _begin(self, key: OpKey) -> None:
         """Begins what no longer waits for anything."""
@@ -395,6 +423,8 @@ class Interpreter:
             self._begin_gather(key)
         elif key in self.compiled.returns:
             self._begin_return(key)
+        elif key in self.compiled.turned:
+            self._begin_turn(self.compiled.turned[key])
         else:
             op, text = self.compiled.loans[key].op, [tensor for pair in self.state.batch for tensor in pair]
             self._runner.ready(key, self.state.lent.begin(op, self.state.kept, text))
@@ -403,6 +433,15 @@ class Interpreter:
         back = self.compiled.returns[key]
         where = back.op.layer, back.op.microbatch, back.transfer
         self._launch(key, self.state.dropped.again(key, where, self.layers[where[0]].transfers[where[2]]))
+
+    def _begin_turn(self, turn: Turned) -> None:
+        i, _, t, _ = turn.where
+
+        def own() -> Tensor:
+            self.updates.settle(i)
+            return self._whole(i)[self._shards[i, t + 1].span]
+
+        self._launch(turn.op.key, self.state.turns.begin(turn, own, self._place))
 
     def _begin_gather(self, key: OpKey) -> None:
         gather = self.compiled.gathers[key]
@@ -415,6 +454,10 @@ class Interpreter:
         found: dict[str, Tensor] = {}
         for index, prefix in self.compiled.weights[op.layer].items():
             found |= {f"{prefix}{name}": view for name, view in self._views_of(index, op).items()}
+        shard = self._shards.get((op.layer, op.segment))
+        if shard is not None:
+            way = FORWARD if op.kind is Kind.FORWARD else BACKWARD
+            found |= shard.views(self.state.turns.weights[op.layer, op.microbatch, op.segment - 1, way])
         return found
 
     def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
@@ -433,8 +476,24 @@ class Interpreter:
         if sharded.whole is None:
             return {}
         if index not in self._views:
-            self._views[index] = sharded.flat.views(sharded.whole.to(self._boundary[1]))
+            self._views[index] = sharded.flat.views(self._whole(index))
         return self._views[index]
+
+    def _whole(self, index: int) -> Tensor:
+        """A layer's weights, as they are computed with."""
+        if index not in self._wholes:
+            whole = self.updates.layers[index].whole
+            assert whole is not None
+            self._wholes[index] = whole.to(self._boundary[1])
+        return self._wholes[index]
+
+    def _leaf_of(self, op: Op) -> Leaf:
+        """Where an op leaves its gradients of weights."""
+        i, m, s = op.layer, op.microbatch, op.segment
+        leaf, shard = self._leaf(i, m), self._shards.get((i, s))
+        if shard is None:
+            return leaf
+        return TurningLeaf(leaf, shard.views(self.state.turns.gradient(i, m, s - 1, shard)))
 
     def _leaf(self, i: int, m: int) -> Leaf:
         leaves, turns = self.state.leaves, self.compiled.turns[i]

@@ -15,6 +15,7 @@ from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.run.memory.dropped import Dropped
 from syntony.trainer.run.memory.kept import Kept
 from syntony.trainer.run.memory.lent import Lent
+from syntony.trainer.run.turns import Turns
 
 
 @dataclass
@@ -35,6 +36,7 @@ class StepState:
     waiting      of gathers and returns that have not begun, what they wait for
     dropped      outputs of transfers that will be repeated
     lent         activations that are away, or those of another device that are here
+    turns        shards of weights that rotate, and their gradients
     verified     the last step's norm was checked; `void`: it was too large, and this step's gradients are of undone
                  weights
     """
@@ -53,5 +55,6 @@ class StepState:
     withheld: dict[int, set[OpKey]] = field(default_factory=dict)
     dropped: Dropped = field(default_factory=Dropped)
     lent: Lent = field(default_factory=Lent)
+    turns: Turns = field(default_factory=Turns)
     verified: bool = False
     void: bool = False

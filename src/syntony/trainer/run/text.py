@@ -62,7 +62,7 @@ class Loader:
         found: list[tuple[Tensor, Tensor]] = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
             whole = self.text.batch(config.run.seed, step, index, config.data.rows_at(index), config.model.context)
-            mine = (each.chunk(config.parallel.side)[self.mesh.place["column"]] for each in whole)
+            mine = (each.chunk(config.parallel.batch_parts)[self.mesh.place["rows"]] for each in whole)
             tokens, targets = (each.to(run.device)[:, here].contiguous() for each in mine)
             found += zip(*(each.chunk(config.parallel.slices, 1) for each in (tokens, targets)), strict=True)
         return found

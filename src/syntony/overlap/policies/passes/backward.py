@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import OpKey
+from syntony.overlap.step.rotation import is_gradient
 
 
 def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Graph:
@@ -28,12 +29,16 @@ def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Grap
             weights_of.setdefault((op.layer, op.microbatch), []).append(halves[op.key][1])
 
     def edges(op: Op, before: Sequence[OpKey]) -> tuple[OpKey, ...]:
-        # Sums of gradients and updates depend on W, everything else on X.
+        # Sums of gradients and updates depend on W, as do gradients that are passed on, everything else on X.
         sums = op.microbatch < 0
         found = []
         for key in before:
             if sums and key in halves:
                 found += weights_of[graph[key].layer, graph[key].microbatch]
+            elif key in halves and is_gradient(graph, op):
+                found.append(halves[key][1])
+            elif op.key in halves and is_gradient(graph, graph[key]):
+                continue  # room for gradients, which X makes none of
             else:
                 found.append(halves[key][0] if key in halves else key)
         return tuple(dict.fromkeys(found))
@@ -62,6 +67,7 @@ def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Grap
                 kind=Kind.BACKWARD_WEIGHT,
                 deps=(first,),
                 lagged=(),
+                holds=op.holds,
                 amount=op.amount * (1 - share),
                 of=tuple(source._replace(kind=Kind.BACKWARD_WEIGHT) for source in op.of),
                 frees=later,

@@ -8,13 +8,16 @@ from syntony.base.command import UserError
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.rotation import is_turn
 
 
 def inner_lanes(graph: Graph, *lanes: str) -> tuple[str, ...]:
-    """The lanes with transfers in every microbatch. UserError if there are none."""
-    found = {op.lane for op in graph if op.lane in lanes and op.microbatch >= 0 and not op.pieces}
+    """The lanes with transfers in every microbatch, beside those of rotating weights. UserError if there are none."""
+    inside = [op for op in graph if op.lane in lanes and op.microbatch >= 0 and not op.pieces]
+    found = {op.lane for op in inside if not is_turn(graph, op)}
     if not found:
-        raise UserError(f"nothing moves on {' or '.join(lanes)} inside the layers of this step")
+        what = "only weights move" if inside else "nothing moves"
+        raise UserError(f"{what} on {' or '.join(lanes)} inside the layers of this step")
     return tuple(sorted(found))
 
 

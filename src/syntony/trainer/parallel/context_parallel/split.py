@@ -47,7 +47,7 @@ def context_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> li
             branch = _attention(branch, model, mesh)
         if branch.kind == "embedding" and model.positions == "learned":
             here = positions(mesh, model.context // mesh.layout.slices)
-            if mesh.layout.sequence:
+            if mesh.layout.cuts_sequences:
                 here = here.chunk(mesh.size("tp"))[mesh.place["tp"]]
             branch = branch.with_segment(1, _place(here, model.context // mesh.layout.slices))
         found.append(branch)

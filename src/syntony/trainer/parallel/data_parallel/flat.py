@@ -12,7 +12,7 @@ a copy; an elementwise optimizer gives the same bits on slices as on the whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +68,17 @@ class Flat:
             rows = buffer.as_strided((self._blocks, size), (stride, 1), buffer.storage_offset() + at)
             found[weight.name] = rows.view(weight.shape)
         return found
+
+    def span(self, names: Collection[str]) -> slice:
+        """The elements of these tensors, which are adjacent, with the padding between them."""
+        found = [(at, max(w.elements, w.room)) for w, at in self.places if w.name in names]
+        return slice(found[0][0], _up(found[-1][0] + found[-1][1], ALIGNMENT))
+
+    def views_within(self, part: Tensor, names: Collection[str]) -> dict[str, Tensor]:
+        """The tensors in a buffer of their `span`, by name."""
+        begin = self.span(names).start
+        chosen = [(w, at - begin) for w, at in self.places if w.name in names]
+        return {w.name: part[at : at + w.elements].view(w.shape) for w, at in chosen}
 
     @property
     def _blocks(self) -> int:

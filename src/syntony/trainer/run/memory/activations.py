@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer, Transfer
 from syntony.trainer.parallel.data_parallel.flat import Flat
+from syntony.trainer.parallel.tensor_parallel.rotate import Turn
 from syntony.trainer.run.memory.kept import Kept, Tensors, saving
 from syntony.trainer.run.step import Interpreter
 
@@ -81,8 +82,9 @@ class _Trial:
             aside, products, inputs = set[int](), set[int](), set[int]()
             shares, entering, added = list[set[int]](), list[set[int]](), list[set[int]]()
             tensors = (*tensors, targets) if layer.kind == "head" else tensors
+            summed = {one.summed: torch.empty(0) for one in layer.transfers if isinstance(one, Turn) and one.summed}
             for number, segment in enumerate(layer.segments):
-                context, saved = _Watched(weights[layer.kind], even=True), list[Tensor]()
+                context, saved = _Watched(weights[layer.kind], even=True, summed=summed), list[Tensor]()
                 given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
                 with torch.enable_grad(), saving(saved.append):
                     outputs = segment(context, *given)
@@ -97,7 +99,8 @@ class _Trial:
                 tensors = tuple(tensor.detach() for tensor in outputs)
                 if number < len(layer.transfers):
                     x, *rest = tensors
-                    if layer.spec.transfers[number].forward is not None:
+                    spec = layer.spec.transfers[number]
+                    if spec.forward is not None and not spec.rotates:
                         x = _moved(layer.transfers[number], x, tuple(rest))
                         away |= self._keys((x,)) if layer.spec.transfers[number].uses else set()
                     tensors = (x, *rest)
@@ -115,14 +118,23 @@ class _Trial:
 
 @dataclass
 class _Watched(ForwardContext):
-    """Records the factors of products whose gradients will be computed: each x, and a dy with the shape of y."""
+    """Records the factors of products whose gradients will be computed: each x, and a dy with the shape of y.
+
+    summed    by weight: the one dy of all its products in a layer
+    """
 
     factors: list[Tensor] = field(default_factory=list)
+    summed: dict[str, Tensor] = field(default_factory=dict)
 
     def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
         y = super().linear(x, name, block, source)
         if torch.is_grad_enabled():
-            self.factors += [x, torch.empty_like(y)]
+            dy = self.summed.get(name)
+            if dy is None or dy.shape != y.shape:
+                dy = torch.empty_like(y)
+            if name in self.summed:
+                self.summed[name] = dy
+            self.factors += [x, dy]
         return y
 
 
@@ -172,6 +184,7 @@ class Watch:
         for wholes in self._interpreter.state.gathered.values():
             self._note(wholes.values())
         self._note(self._interpreter.state.lent.held.values())
+        self._note(self._interpreter.state.turns.held)
         homes = [sharded._home for sharded in self._interpreter.updates.layers.values() if sharded.zero >= 2]
         self._note(home for home in homes if home is not None)
         self._forget()
