@@ -88,7 +88,7 @@ def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0, fixed: float = 
     """All lanes share a link; the busiest device's takes `ratio` times what it computes. `alpha`, `fixed`: of all."""
     free = {
         lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1.0)
-        for lane in ("dp", "replicas", "edp", "tp", "ep", "pp", "islands")
+        for lane in ("dp", "replicas", "edp", "tp", "ep", "ep_far", "ep_near", "pp", "islands")
     }
     moved = {
         device: sum(

@@ -19,6 +19,9 @@ from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.model_spec import model_named
+from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.plan import Plan
 from tests.overlap.policies.steps import STEPS, demanded, plans_for, plans_of, priced
@@ -82,6 +85,22 @@ def test_backwards_are_split_whatever_came_before(step: str, every: int) -> None
             plan = planned(chain_of(chain), graph, cost)
             plan.graph.check()
             simulate(plan, cost)
+
+
+@pytest.mark.parametrize("name", ["tutel", "janus", "interleave"])
+def test_two_exchanges_stay_whole(name: str) -> None:
+    layout = Layout(dp=4, ep=4, relay=2, microbatches=2)
+    graph = generate(layers_of(model_named("gpt:hidden=64,blocks=2,heads=8,experts=8,top_k=2,seq=32"), layout), layout)
+    with pytest.raises(UserError, match="relay=2 sends tokens in two exchanges, which stay whole; set relay=1"):
+        policy(name).plan(graph, priced(graph))
+
+
+@pytest.mark.parametrize("name", ["domino", "oases"])
+def test_weights_that_rotate_are_not_hidden_by_parts_of_the_batch(name: str) -> None:
+    layout = Layout(tp=4, rotate=True, microbatches=2)
+    graph = generate(layers_of(model_named("gpt:hidden=64,blocks=2,heads=8,seq=32,vocab=64"), layout, Form(4)), layout)
+    with pytest.raises(UserError, match="only weights move on tp"):
+        policy(name).plan(graph, priced(graph))
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,7 @@ TWINS = {
         (split(pp=2, schedule="seq1f1b", slices=2), split(dp=2, schedule="terapipe", slices=2)),
         (looped(1, tp=2), split(tp=2)),
         (looped(2, tp=2, recompute=True), split(tp=2)),
+        (split(tp=2, rotate=True, recompute=True, schedule="zb2p", prefetch=2), split(tp=2, rotate=True)),
     ],
     "4": [
         (looped(2, tp=4), split(tp=4)),

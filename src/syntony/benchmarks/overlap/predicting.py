@@ -28,6 +28,7 @@ CELLS: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...], tuple[float, ...]]
     "zero 3": ({**_DP, "parallel": {"dp": HOSTS, "zero": 3}}, ("serial", "fifo"), (25e6, 55e6)),
     "clip exact": ({**_DP, "optimizer": {"clip": "exact"}}, ("fifo", "need:slice=512K"), (35e6,)),
     "tp": (_TP, ("fifo", "domino", "oases", "collective_matmul:pieces=2"), (30e6, 55e6)),
+    "rotate": ({**_TP, "parallel": {"tp": HOSTS, "rotate": True}}, ("serial", "fifo", "ooo_backprop"), (30e6, 55e6)),
     "ep": (_EP, ("fifo", "tutel:degree=2", "lina:slice=256K", "flowmoe:slice=256K"), (30e6, 55e6)),
     "pp": (_PP, ("fifo", "zero_bubble:memory=2p", "zero_bubble:memory=v", "dualpipe"), (10e6, 25e6)),
 }

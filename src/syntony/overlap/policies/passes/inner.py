@@ -16,6 +16,8 @@ def inner_lanes(graph: Graph, *lanes: str) -> tuple[str, ...]:
     inside = [op for op in graph if op.lane in lanes and op.microbatch >= 0 and not op.pieces]
     found = {op.lane for op in inside if not is_turn(graph, op)}
     if not found:
+        if "ep" in lanes and graph.layout is not None and graph.layout.relay > 1:
+            raise UserError(f"relay={graph.layout.relay} sends tokens in two exchanges, which stay whole; set relay=1")
         what = "only weights move" if inside else "nothing moves"
         raise UserError(f"{what} on {' or '.join(lanes)} inside the layers of this step")
     return tuple(sorted(found))
