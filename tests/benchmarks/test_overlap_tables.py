@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.benchmarks.overlap import context, counting, memory
+from syntony.benchmarks.overlap import context, counting, islands, memory
 from syntony.benchmarks.overlap.contenders import contest, rank
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, ends_of, work_of
 from syntony.benchmarks.overlap.contenders.published import PUBLISHED
@@ -58,6 +58,17 @@ def test_the_best_of_a_grid_is_the_fastest_of_its_name() -> None:
     assert names == ["ddp gloo bucket 1", "ddp gloo bucket 2", "ddp syntony bucket 1", "ddp syntony bucket 2"]
     timed = [Timed(name, (seconds,), {}) for name, seconds in zip(names, (3.0, 2.0, 1.0, 4.0), strict=True)]
     assert best(timed, "ddp gloo").label == "ddp gloo bucket 2"
+
+
+def test_rows_of_islands_say_what_was_missed() -> None:
+    assert all(Parallel(dp=2, **keys).apart == bool(keys) for keys in (islands.DATA | islands.PIPELINES).values())
+    told = {"whole": 1.0, "sent": 1050.0, "simulated": 1.05, "sends": 1000}
+    assert not islands._row(Timed("local SGD", (9.0,), told), goal=True).missed
+    assert "+20.0% off" in islands._row(Timed("local SGD", (9.0,), told | {"simulated": 1.2}), goal=True).missed
+    assert not islands._row(Timed("local SGD", (9.0,), told | {"simulated": 1.2}), goal=False).missed
+    assert "-5.0%" in islands._row(Timed("local SGD", (9.0,), told | {"sent": 950.0}), goal=False).missed
+    late = islands._row(Timed("hetpipe, one wave late", (1.0, 1.1), told), goal=True)
+    assert (late.cells[1], late.missed) == ("1050", "")
 
 
 def test_everybody_takes_part(tmp_path: Path) -> None:
