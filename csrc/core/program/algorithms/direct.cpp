@@ -68,7 +68,12 @@ Program in_two_shots(std::string name, const Shares& shares, Association associa
     }
   }
   sum_all(builder, sums, association);
-  move_all(builder, moves, 1);
+  // Unequal shares: data and sums go over each connection in turn, so that it carries them in the proportion of the
+  // shares and no slow wire falls behind. A rank without a share may be late, and then sums must not hold back data.
+  const bool in_turn =
+      owners.size() == ranks && std::ranges::adjacent_find(shares, std::not_equal_to<>{}) != shares.end();
+  if (in_turn) builder.skew(2);
+  move_all(builder, moves, in_turn ? 0 : 1);
   return builder.finish();
 }
 
