@@ -2,12 +2,13 @@
 
     raw TCP    what must travel, both ways at once, over one connection from and to ordinary memory
     ours       the Communicator's own choice;  gloo  through torch's process group
+    in place   a rank's own block is where it belongs; else a gather copies that, too, which nothing on a wire does
 
 Raw TCP keeps few bytes unsent, as we do (measured/wire_rank.py): otherwise it runs at one of two speeds, and the lower
 is not a goal. With MSG_ZEROCOPY it is slower here, as what crosses a veth pair is copied after all: 8 MiB both ways 9.2
 ms, not 7.1.
 
-All take turns in one run. Goals: 0.85 of raw TCP's speed at 16 MiB and more, and 1.5 times gloo's there; 8 bytes
+All take turns in one run. Goals: in place, 0.85 of raw TCP's speed at 16 MiB and more; 1.5 times gloo's there; 8 bytes
 within 1.3 times what raw TCP takes.
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from syntony.base.quantity import bit_rate
 from syntony.benchmarks.runtime.measured import sweep
-from syntony.benchmarks.runtime.measured.wire_rank import GLOO, OURS, RAW, Crossing, Work
+from syntony.benchmarks.runtime.measured.wire_rank import GLOO, IN_PLACE, OURS, RAW, Crossing, Work
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import LabError, at_rate, spec_of
@@ -38,7 +39,7 @@ def missed(crossing: Crossing) -> str:
     """Which goal it misses."""
     if crossing.wrong:
         return f"{crossing.wrong} wrong elements"
-    raw, gloo = (crossing.seconds[peer] / crossing.seconds[OURS] for peer in (RAW, GLOO))
+    raw, gloo = crossing.seconds[RAW] / crossing.seconds[IN_PLACE], crossing.seconds[GLOO] / crossing.seconds[OURS]
     if crossing.size <= SMALL and raw < LATENCY:
         return "more than 1.3 times raw TCP"
     if crossing.size < LARGE:
@@ -48,9 +49,9 @@ def missed(crossing: Crossing) -> str:
 
 def _rows(work: Work, rate: str) -> Iterator[Row]:
     for crossing in measure(work, rate):
-        ours, gloo, raw = (crossing.seconds[label] for label in (OURS, GLOO, RAW))
-        times = (f"{1e6 * seconds:.1f}" for seconds in (ours, gloo, raw))
-        ratios = (f"{raw / ours:.2f}", f"{gloo / ours:.2f}")
+        ours, here, gloo, raw = (crossing.seconds[label] for label in (OURS, IN_PLACE, GLOO, RAW))
+        times = (f"{1e6 * seconds:.1f}" for seconds in (ours, here, gloo, raw))
+        ratios = (f"{raw / ours:.2f}", f"{raw / here:.2f}", f"{gloo / ours:.2f}")
         yield Row((crossing.collective, crossing.size, *times, *ratios), missed(crossing))
 
 
@@ -70,8 +71,8 @@ def measure(work: Work, rate: str) -> list[Crossing]:
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     choice = sweep.chosen(options)
-    columns = (("collective", -14), ("bytes", 9), ("ours us", 10), ("gloo us", 10), ("raw TCP us", 10),
-               ("raw/ours", 8), ("gloo/ours", 9))  # fmt: skip
+    columns = (("collective", -14), ("bytes", 9), ("ours us", 10), ("in place us", 11), ("gloo us", 10),
+               ("raw TCP us", 10), ("raw/ours", 8), ("raw/in place", 12), ("gloo/ours", 9))  # fmt: skip
     work = Work(choice.collectives, choice.sizes, choice.rounds)
 
     def rows() -> Iterator[Row]:

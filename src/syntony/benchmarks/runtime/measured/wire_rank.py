@@ -26,7 +26,7 @@ from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 
-OURS, GLOO, RAW = "auto", "gloo", "raw TCP"
+OURS, IN_PLACE, GLOO, RAW = "auto", "in place", "gloo", "raw TCP"
 _TIMEOUT = 120.0  # seconds that a collective may take
 _BYTES_A_TURN = 8 << 20
 _UNSENT = 64 << 10
@@ -125,25 +125,28 @@ def _measure(
     collective: str,
     size: int,
 ) -> Crossing:
-    """All in turns. gloo has sums in place only, so all have."""
-    case = case_of(collective, size, exchange.size)
-    measurements = [local_measurement(one, memory, case, collective == "all_reduce") for one in contenders]
-    times: dict[str, list[int]] = {OURS: [], GLOO: [], RAW: []}
+    """All in turns. gloo has sums in place only, and gathers out of place only."""
+    case, ours, gloo = case_of(collective, size, exchange.size), *contenders
+    summed = collective == "all_reduce"
+    found = {
+        OURS: local_measurement(ours, memory, case, summed),
+        IN_PLACE: local_measurement(ours, memory, case, True),
+        GLOO: local_measurement(gloo, memory, case, summed),
+    }
+    measurements = {label: one for label, one in found.items() if one is not None}
+    assert len(measurements) == len(found), "both have these collectives"
+    times: dict[str, list[int]] = {RAW: [], **{label: [] for label in found}}
     iterations = max(2, min(100, _BYTES_A_TURN // size))
-    wrong = 0
-    for measurement in measurements:
-        assert measurement is not None, "both have these collectives"
-        wrong += measurement.check(1) or 0
+    wrong = sum(measurement.check(1) or 0 for measurement in measurements.values())
     for _ in range(turns):
-        for label, measurement in zip((OURS, GLOO), measurements, strict=True):
-            assert measurement is not None
+        for label, measurement in measurements.items():
             times[label] += measurement.lap(1, iterations)
         contenders[0].barrier()
         times[RAW] += by_clock(partial(raw.swap, carried(collective, size)), iterations)
-    mine = {label: 1e-9 * float(np.median(found)) for label, found in times.items()}
+    mine = {label: 1e-9 * float(np.median(each)) for label, each in times.items()}
     said = exchange.all_gather(f"wire {collective} {size}", json.dumps([mine, wrong]).encode())
     everybody = [json.loads(blob) for blob in said]
-    seconds = {label: max(found[label] for found, _ in everybody) for label in mine}
+    seconds = {label: max(times[label] for times, _ in everybody) for label in mine}
     return Crossing(collective, size, seconds, sum(wrong for _, wrong in everybody))
 
 
