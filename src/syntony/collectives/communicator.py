@@ -15,7 +15,9 @@ from syntony.collectives import calls, proof
 from syntony.collectives.bootstrap import process
 from syntony.collectives.buffers import UsageError
 from syntony.collectives.recorder import records as recorder
+from syntony.collectives.recorder.agreed import agreed_slow_wires
 from syntony.collectives.recorder.records import Dump
+from syntony.collectives.recorder.slow_wires import SlowWire
 from syntony.collectives.tuner.agreement import CURRENT
 from syntony.collectives.tuner.probe import probe_if_asked, tune
 from syntony.collectives.verbs import Verbs
@@ -37,6 +39,7 @@ class Communicator(Verbs):
                 f"a Communicator is made by Communicator.create(bootstrap), not from a {type(core).__name__} itself"
             )
         super().__init__(core)
+        self._slow: set[tuple[int, int]] = set()  # wires that were slow when last asked
 
     @classmethod
     def create(
@@ -88,6 +91,24 @@ class Communicator(Verbs):
         """
         if self.size > 1:
             tune(self)
+
+    def tune_if_slow(self) -> list[SlowWire]:
+        """Tunes again if a wire between hosts has become slow; returns the wires because of which it has.
+
+        Ranks exchange what the kernel has counted on their wires (some KiB each), so all decide alike. A wire is slow
+        compared with its own past; it leads to one tuning, unless it recovers in between. It takes about a minute of
+        traffic until a rate is known, and 20 s until it is known to have dropped. Every rank must call it between the
+        same calls, for instance once in a hundred steps; without a slow wire it takes some milliseconds. Records must
+        be on (SYNTONY_TRACE_ENTRIES is not 0).
+        """
+        if self.size == 1:
+            return []
+        slow = {(wire.source, wire.destination): wire for wire in agreed_slow_wires(self)}
+        fresh = [wire for ends, wire in slow.items() if ends not in self._slow]
+        self._slow = set(slow)
+        if fresh:
+            self.tune()
+        return fresh
 
     # ---- other groups -----------------------------------------------------------------------------------------------
 
