@@ -141,7 +141,7 @@ def test_tokens_go_once_to_each_box(even: bool) -> None:
     assert sum(move.bytes for move in relayed.values() if move.parts) == 0
 
 
-@pytest.mark.parametrize("sizes", [{"ep": 8, "relay": 8}, {"ep": 8, "relay": 3}, {"relay": 2, "tp": 2, "dedup": True}])
+@pytest.mark.parametrize("sizes", [{"ep": 8, "relay": 8}, {"ep": 8, "relay": 3}])
 def test_no_boxes(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match="boxes of so many ranks must divide ep"):
         Layout(**{"dp": 8, "ep": 4, **sizes})  # type: ignore[arg-type]

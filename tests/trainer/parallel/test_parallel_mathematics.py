@@ -170,5 +170,10 @@ def test_tokens_sent_once_to_each_box(top: int, sizes: dict[str, object]) -> Non
     check(tiny(experts=12, top=top), **{"dp": 4, "ep": 4, "relay": 2, **sizes})
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+def test_parts_of_tokens_sent_once_to_each_box(sequence: bool) -> None:
+    check(tiny(experts=8, top=3), dp=4, ep=4, relay=2, tp=2, dedup=True, sequence=sequence)
+
+
 def test_copies_of_experts() -> None:
     check(tiny(experts=4, top=1), dp=4, ep=2)

@@ -115,12 +115,12 @@ def nearer(asked: Question, one: Candidate) -> Iterator[Candidate]:
         yield one._replace(layout=replace(layout, replicas=data // size, spread=True))
         if layout.zero == 3:
             yield one._replace(layout=replace(layout, secondary=size))
-    if layout.dedup or layout.relay > 1:
+    if layout.dedup:
         return
     once = list[Candidate]()
     if layout.tp > 1 and layout.ep > 1 and asked.model.hidden % layout.tp == 0:
         once.append(one._replace(layout=replace(layout, dedup=True)))
-    if 1 < size < layout.ep and layout.ep % size == 0:
+    if layout.relay == 1 and 1 < size < layout.ep and layout.ep % size == 0:
         once.append(one._replace(layout=replace(layout, relay=size)))
     for form in once:
         yield from (form, *nearer(asked, form))

@@ -292,10 +292,9 @@ class Layout(Parallel):
                 f"dedup is about the copies that ranks of tp send to experts: tp and ep must be 2 or more, and are "
                 f"{self.tp} and {self.ep}"
             )
-        if self.relay > 1 and (self.ep % self.relay or self.ep == self.relay or self.dedup):
+        if self.relay > 1 and (self.ep % self.relay or self.ep == self.relay):
             raise UserError(
-                f"relay is {self.relay}; boxes of so many ranks must divide ep, which is {self.ep}, in two or "
-                "more, and dedup must be off"
+                f"relay is {self.relay}; boxes of so many ranks must divide ep, which is {self.ep}, in two or more"
             )
         if self.slices > 1 and (self.cp > 1 or self.ep > 1):
             raise UserError(

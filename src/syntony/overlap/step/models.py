@@ -388,14 +388,18 @@ class _Maker:
             asked = boxes_asked(shares, far, top)
         rows = round(tokens * max(float(asked.sum()), far * float(asked.max())))  # that leave, or come to a busy box
         routed = tokens * top * ep * float(shares.reshape(ep, -1).sum(axis=1).max())  # with the busiest rank's experts
-        row, all_to_all = m.hidden * element, Kind.ALL_TO_ALL
+        whole, all_to_all, dedup = m.hidden * element, Kind.ALL_TO_ALL, self._layout.dedup
+        row, came = whole // tp if dedup else whole, round(routed * whole)  # as it travels; what experts take
+        gather, scatter = Kind.ALL_GATHER, Kind.REDUCE_SCATTER
         moves = [
             CommSpec("sizes_far", "ep_far", all_to_all, None, 8 * far, parts=""),
             CommSpec("wanted", "ep_far", all_to_all, None, 8 * rows * top, parts=""),
             CommSpec("dispatch_far", "ep_far", all_to_all, all_to_all, rows * (row + top * element), parts=""),
             CommSpec("sizes", "ep_near", all_to_all, None, 8 * m.experts, parts=""),
-            *(CommSpec(name, "ep_near", all_to_all, all_to_all, round(routed * row), parts="")
-              for name in ("dispatch", "combine")),
+            CommSpec("dispatch", "ep_near", all_to_all, all_to_all, round(routed * row), parts=""),
+            *((CommSpec("widen", "tp", gather, scatter, came, parts=""),
+               CommSpec("narrow", "tp", scatter, gather, came, parts="")) if dedup else ()),
+            CommSpec("combine", "ep_near", all_to_all, all_to_all, round(routed * row), parts=""),
             CommSpec("combine_far", "ep_far", all_to_all, all_to_all, rows * row, parts=""),
         ]  # fmt: skip
         matrices = 3 if m.gated else 2
@@ -403,7 +407,8 @@ class _Maker:
         leave = self._leave("leave") if tp > 1 else None
         kept = tokens * top * (m.ffn * matrices // tp + m.hidden) * element + rows * row
         each = matrices * m.hidden * m.ffn // tp  # elements of an expert
-        segments = (0, 0, 0, 0, 0, feed, 0, 0, 0)
+        around = (0,) * (1 + dedup)  # segments between what moves
+        segments = (0, 0, 0, 0, *around, feed, *around, 0, 0)
         made = self._layer(
             f"experts_{block}", _Branch("", m.experts // ep * each, segments, (*moves, leave), kept, products=feed)
         )

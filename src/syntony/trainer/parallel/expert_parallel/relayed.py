@@ -11,6 +11,9 @@ and sums the answers with the router's weights, which travel beside the row. The
 their tokens, as without boxes. With up to two experts per token, sums have the same bits; with more, they are taken
 box by box.
 
+With `dedup`, ranks of `tp` send the columns of which they are in charge, as without boxes (split.py): all ways carry
+1/tp of a row, until `widen` gathers them for the expert, and after `narrow`.
+
 Source: DeepSeek-AI, DeepSeek-V3 (2024), section 3.2.2 (which sends once per node, too), and DeepEP's training kernels.
 """
 
@@ -19,25 +22,35 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import feed_forward
-from syntony.trainer.model.layer import Branch, ForwardContext
+from syntony.trainer.model.layer import Branch, ForwardContext, Transfer
 from syntony.trainer.model.router import slots, unite
-from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
+from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes, handed_on
+from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
 
 
-def relayed(branch: Branch, model: Model, ranks: int, place: int, near: int) -> Branch:
-    """The experts of a block on rank `place` of `ep`, with boxes of `near` neighbouring ranks."""
-    local = model.experts // ranks
-    relay = _Relay(model, ranks // near, near)
-    points = (
+def relayed(branch: Branch, model: Model, mesh: Mesh) -> Branch:
+    """The experts of a block on rank `mesh.place["ep"]`, with boxes of `relay` neighbouring ranks."""
+    ranks, place, near = mesh.size("ep"), mesh.place["ep"], mesh.layout.relay
+    local, tp, column = model.experts // ranks, mesh.size("tp"), mesh.place["tp"]
+    dedup = mesh.layout.dedup
+    columns = slice(model.width * column // tp, model.width * (column + 1) // tp) if dedup else slice(0, model.width)
+    relay = _Relay(model, ranks // near, near, columns)
+    widen, narrow = Enter("widen", tp, sequence=True), Leave("narrow", tp, sequence=True)
+    points: tuple[Transfer, ...] = (
         Sizes("sizes_far"), Rows("wanted", relay.far, False), Rows("dispatch_far", relay.far, False),
-        Sizes(), Rows("dispatch", near, False), Rows("combine", near, True), Rows("combine_far", relay.far, True),
+        Sizes(), Rows("dispatch", near, False), *((widen, narrow) if dedup else ()), Rows("combine", near, True),
+        Rows("combine_far", relay.far, True),
     )  # fmt: skip
+    still = (handed_on,) if dedup else ()
     segments = (
-        relay.arrange, relay.ask, relay.pack, relay.sort, relay.pass_on, relay.feed, relay.unite_near, relay.unite_far,
+        relay.arrange, relay.ask, relay.pack, relay.sort, relay.pass_on, *still, relay.feed, *still, relay.unite_near,
+        relay.unite_far,
     )  # fmt: skip
     return replace(
         branch,
@@ -50,11 +63,12 @@ def relayed(branch: Branch, model: Model, ranks: int, place: int, near: int) -> 
 
 @dataclass(frozen=True)
 class _Relay:
-    """The segments, for `far` boxes of `near` ranks."""
+    """The segments, for `far` boxes of `near` ranks. `columns` of rows travel."""
 
     model: Model
     far: int
     near: int
+    columns: slice
 
     @property
     def within(self) -> int:
@@ -68,7 +82,7 @@ class _Relay:
         boxes, within = torch.arange(self.far), self.within
         asked = (chosen.unsqueeze(1) // within == boxes.view(1, -1, 1)).any(-1)
         to = torch.where(asked, boxes, self.far)
-        tokens = torch.cat((h.flatten(0, 1), weight.to(h.dtype)), 1)
+        tokens = torch.cat((h.flatten(0, 1)[:, self.columns], weight.to(h.dtype)), 1)
         made, order, inverse, counts = slots(tokens, to, self.far)
         choices = chosen[order[: len(made)] // self.far] - (boxes * within).repeat_interleave(counts).unsqueeze(1)
         wanted = torch.where((choices >= 0) & (choices < within), choices, within)
@@ -88,7 +102,7 @@ class _Relay:
         self, context: ForwardContext, came: Tensor, going: Tensor, coming: Tensor, wanted: Tensor, *rest: Tensor
     ) -> tuple[Tensor, ...]:
         """The received rows by expert of this box; counts are by expert and source box."""
-        h, weight = torch.split(came, [self.model.width, self.model.top], 1)
+        h, weight = torch.split(came, [self.columns.stop - self.columns.start, self.model.top], 1)
         made, order, inverse, _ = slots(h, wanted, self.within)
         origin = torch.arange(self.far).repeat_interleave(coming).unsqueeze(1)
         of = torch.bincount((wanted * self.far + origin).flatten(), minlength=(self.within + 1) * self.far)
@@ -122,4 +136,5 @@ class _Relay:
     ) -> tuple[Tensor, Tensor]:
         order, inverse, x = rest
         y = unite(sums, sums.new_ones(len(order) // self.far, self.far), order, inverse)
+        y = F.pad(y, (self.columns.start, self.model.width - self.columns.stop))
         return y.view(len(x), -1, y.shape[-1]), x

@@ -9,7 +9,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from syntony.trainer.model.layer import Move, Transfer
+from syntony.trainer.model.layer import ForwardContext, Move, Transfer
 
 
 @dataclass(frozen=True)
@@ -77,3 +77,8 @@ class Rows(Transfer):
         if back:
             going, coming = coming, going
         return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
+
+
+def handed_on(context: ForwardContext, x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+    """A segment between two exchanges."""
+    return x.view_as(x), *rest

@@ -34,7 +34,7 @@ from syntony.trainer.config import Model
 from syntony.trainer.model.layer import Branch, ForwardContext, Run, Transfer
 from syntony.trainer.parallel.expert_parallel.guests import hosting
 from syntony.trainer.parallel.expert_parallel.relayed import relayed
-from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
+from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes, handed_on
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
 
@@ -77,7 +77,7 @@ def expert_parallel(
 
     def mine(branch: Branch) -> Branch:
         if mesh.layout.relay > 1:
-            return relayed(branch, model, ranks, rank, mesh.layout.relay)
+            return relayed(branch, model, mesh)
         if visits is not None:
             return hosting(branch, model, ranks, rank, visits, even)
         near = tuple(replace(weight.block(0, 0, hot), branch=branch.name) for weight in branch.weights)
@@ -118,10 +118,6 @@ def _once(branch: Branch, mesh: Mesh, width: int, travels: bool) -> Branch:
     widen, narrow = Enter("widen", ranks, sequence=True), Leave("narrow", ranks, sequence=True)
     return replace(
         branch,
-        segments=(arrange, cut if travels else pack, _handed_on, feed, _handed_on, united if travels else unite, add),
+        segments=(arrange, cut if travels else pack, handed_on, feed, handed_on, united if travels else unite, add),
         points=(sizes, dispatch, widen, narrow, combine, leave),
     )
-
-
-def _handed_on(context: ForwardContext, x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-    return x.view_as(x), *rest
