@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="also choose the circuits of optical switches with PORTS ports a rank, each as fast as "
                         "the machine's network (TopoOpt)")  # fmt: skip
     parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S",
-                        help="time limit; the best layouts found by then are shown (default 60)")  # fmt: skip
+                        help="time limit, on one core; the best layouts found are shown (default 60)")  # fmt: skip
     parser.add_argument("--top", type=count, default=5, metavar="N", help="number of layouts shown (default 5)")
     add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan of the best layout")
 

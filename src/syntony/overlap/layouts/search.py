@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from random import Random
-from time import monotonic
+from time import process_time
 
 from syntony.base.command import UserError
 from syntony.base.wording import size_of_file
@@ -138,13 +138,13 @@ def search(
 
     rough     fast costs, for all layouts
     exact     costs for the best few; None: the same
-    seconds   of wall clock
+    seconds   of one core, as in the search of policies
     shapes    number of best combinations of tp (in a line or a grid) x cp x pp x ep that get exact costs
     among     candidates that may be chosen
     policies  for the simulation of each layout; and `more` for the fastest layout
     most      number of layouts simulated; with infinite `seconds`, the result is the same everywhere
     """
-    deadline = monotonic() + seconds
+    deadline = process_time() + seconds
 
     def before_end(share: float) -> float:
         """When this share of the time is left."""
@@ -167,7 +167,7 @@ def search(
                 members[guess.shape].append(guess.candidate)
         again = list[_Guess]()
         for shape in best:
-            if again and monotonic() > before_end(0.5):
+            if again and process_time() > before_end(0.5):
                 break
             again += forecasters.guesses(members[shape], exact, deadline)
         guesses = again
@@ -182,7 +182,7 @@ def search(
     waiting = list(fitting)
     while waiting:
         guess = min(waiting, key=expected)
-        late = monotonic() > before_end(0.25) or (most is not None and len(choices) >= most * len(policies))
+        late = process_time() > before_end(0.25) or (most is not None and len(choices) >= most * len(policies))
         least = min((choice.seconds for choice in choices), default=float("inf"))
         if choices and (late or expected(guess) > least * _TOLERANCE):
             break
@@ -198,7 +198,7 @@ def search(
     choices.sort(key=lambda choice: choice.seconds)
     first = next(guess for guess in fitting if guess.candidate == Candidate(choices[0].layout, choices[0].batch))
     for name in more:
-        if monotonic() > before_end(0.2):
+        if process_time() > before_end(0.2):
             break
         try:
             choices.append(forecasters.simulated(first, costs, name))
@@ -221,7 +221,7 @@ class _Forecasters:
     def guesses(self, wanted: Iterable[Candidate], costs: Costs, until: float) -> Iterator[_Guess]:
         """Each layout without recomputation or, if it does not fit, both ways. At least one; more until that time."""
         for number, candidate in enumerate(wanted):
-            if number and monotonic() > until:
+            if number and process_time() > until:
                 return
             for again in (False, True):
                 layout = replace(candidate.layout, recompute=again)
@@ -249,14 +249,14 @@ class _Forecasters:
 
         others = list(range(len(wanted)))
         Random(0).shuffle(others)
-        while left and (not found or monotonic() < until):
+        while left and (not found or process_time() < until):
             while others[-1] not in left:
                 others.pop()
             look(others[-1])
             values = knobs[heappop(heap)[2]]
             near = (lines[knob, *values[:knob], *values[knob + 1 :]] for knob in range(len(values)))
             for number in sorted({number for line in near for number in line} & left.keys()):
-                if monotonic() < until:
+                if process_time() < until:
                     look(number)
         return found
 
