@@ -5,7 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/group/clock_offset.hpp"
 #include "core/group/fabric.hpp"
 #include "core/group/group.hpp"
 #include "core/group/regroup.hpp"
@@ -61,7 +60,6 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
   engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
   tune();
-  if (Recorder::entries_wanted() > 0) group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
   log(LogLevel::info, [&] {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Work::Clock::now() - begin);
     return "group " + options.name + ": " + describe_boxes(boxes()) + ", made in " + std::to_string(took.count()) +

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -71,6 +72,9 @@ class Fabric {
   [[nodiscard]] class SharedRounds* shared_rounds(Priority priority) const {
     return shared_rounds_[index_of(priority)].get();
   }
+  /// Nanoseconds to add to nanoseconds_now() to get rank 0's, found out while the group works (core/tcp/tcp_clock.cpp).
+  /// Null if all ranks are on one host.
+  [[nodiscard]] const std::shared_ptr<const std::atomic<std::int64_t>>& clock_offset() const { return clock_offset_; }
   /// What the system refused to this rank while it connected to others, or null.
   [[nodiscard]] const Error* refused() const;
   [[nodiscard]] std::vector<int> data_descriptors() const;
@@ -116,6 +120,7 @@ class Fabric {
   std::vector<std::unique_ptr<Transport>> transports_;
   std::array<std::unique_ptr<SharedRounds>, kPriorities> shared_rounds_;
   std::vector<std::unique_ptr<ControlPlane>> planes_;
+  std::shared_ptr<const std::atomic<std::int64_t>> clock_offset_;
   std::vector<Transport*> by_peer_;
 };
 

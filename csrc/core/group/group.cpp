@@ -44,6 +44,7 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fab
     if (std::shared_ptr<Wires> counted = transport->wires()) wires.push_back(std::move(counted));
   }
   recorder_->set_wires(std::move(wires));
+  recorder_->set_clock_offset(fabric_->clock_offset());
   enlist(recorder_);
   engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
 }

@@ -112,7 +112,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// SYNTONY_TRACE_ENTRIES, or 2000. Must be equal on all ranks, because 0 also skips comparing clocks. Throws
+  /// SYNTONY_TRACE_ENTRIES, or 2000. Must be equal on all ranks, because records of all are compared. Throws
   /// Error(invalid) if it is not a number or exceeds a million.
   [[nodiscard]] static std::size_t entries_wanted();
 
@@ -139,12 +139,17 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   /// Why the group ended; empty if it has not.
   [[nodiscard]] std::string failure() const;
   void set_failure(const std::string& sentence);
-  /// What to add to nanoseconds_now() here to get the clock of the group's rank 0.
-  [[nodiscard]] std::int64_t clock_offset() const { return clock_offset_.load(std::memory_order_relaxed); }
-  void set_clock_offset(std::int64_t nanoseconds) { clock_offset_.store(nanoseconds, std::memory_order_relaxed); }
+  /// What to add to nanoseconds_now() here to get the clock of the group's rank 0, as far as it is known yet.
+  [[nodiscard]] std::int64_t clock_offset() const {
+    return clock_offset_ ? clock_offset_->load(std::memory_order_relaxed) : 0;
+  }
+  /// Null: the clock is the same. Call before the first dump.
+  void set_clock_offset(std::shared_ptr<const std::atomic<std::int64_t>> nanoseconds) {
+    clock_offset_ = std::move(nanoseconds);
+  }
 
  private:
-  static constexpr std::size_t kPage = 64;
+  static constexpr std::size_t kPage = 16;
   Slot& slot(std::uint64_t number);
   /// Written by one thread at a time, read by all: no read-modify-write, so no bus lock.
   struct SharedCounter {
@@ -162,7 +167,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   std::array<SharedCounter, kKinds> counters_;
   std::vector<SentBytes> sent_;
   std::vector<std::shared_ptr<Wires>> wires_;
-  std::atomic<std::int64_t> clock_offset_{0};
+  std::shared_ptr<const std::atomic<std::int64_t>> clock_offset_;
   mutable std::mutex mutex_;  // guards the next two and the growth of pages_; callers take it for a new name or page,
                               // the owner for a failure
   std::vector<std::string> names_;

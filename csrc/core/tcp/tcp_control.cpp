@@ -364,6 +364,10 @@ bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const s
       if (relays_ && !std::exchange(told_, true)) flood(Kind::abort, prefix.rank, body, &edge);
       return true;
     }
+    case Kind::ask_time:
+      return prefix.rank == edge.rank && take_time_question(edge, body);
+    case Kind::time:
+      return prefix.rank == edge.rank && take_time(edge, body);
     case Kind::dead: {
       if (!relays_) return false;
       if (prefix.rank == identity_.rank || peers_[prefix.rank].state != PeerStatus::State::alive) return true;
@@ -375,6 +379,13 @@ bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const s
   return false;
 }
 
+/// False, and the connection ends, if it has not read many answers.
+bool TcpControl::has_room(Edge& edge) {
+  if (edge.outbox.size() <= kLargestBody) return true;
+  lose(edge, "was disconnected: it asks again and again and reads no answer");
+  return false;
+}
+
 bool TcpControl::take_inquiry(Edge& edge, std::span<const std::byte> body) {
   std::array<std::uint64_t, 1 + kPriorities> inquiry{};
   if (body.size() != sizeof(inquiry)) return false;
@@ -383,10 +394,7 @@ bool TcpControl::take_inquiry(Edge& edge, std::span<const std::byte> body) {
     begin_epoch(inquiry.front(), &edge);
     return true;
   }
-  if (edge.outbox.size() > kLargestBody) {
-    lose(edge, "was disconnected: it asks again and again and reads no answer");
-    return true;
-  }
+  if (!has_room(edge)) return true;
   std::array<std::uint64_t, kPriorities> ours{};
   for (const Descriptor& started : started_) ours[index_of(started.priority)] = started.sequence;
   for (std::size_t i = 0; i < kPriorities; ++i) curious_ |= inquiry.at(1 + i) > ours[i];
@@ -446,6 +454,7 @@ void TcpControl::close(Edge& edge) {
   edge.inbox.clear();
   edge.outbox.clear();
   frayed_ = relays_ && meeting_ != nullptr;
+  if (time_.from == edge.rank) ask_time();
 }
 
 void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {

@@ -11,6 +11,7 @@
 //  post {number, text} ->                                                 ranks meet again (regroup.hpp)
 //  leave {status} ->                                                      a goodbye: the end that follows is no death
 //  dead {how} ->                                                          a neighbour's connection ended without one
+//  ask_time {now} -> <- time {that, now, offset}                          clocks are compared (tcp_clock.cpp)
 //
 // Each message names the rank that it is about, and its first receiver can tell that it is new: statuses have versions,
 // posts have numbers, inquiries epochs, and no rank ends twice. So messages may arrive along any number of paths, and
@@ -27,9 +28,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -89,6 +92,11 @@ class TcpControl final : public ControlPlane {
   /// One epoll set over all connections.
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
 
+  /// Begins to compare this rank's clock with rank 0's; progress() does the rest. Call once.
+  void compare_clocks();
+  /// Nanoseconds to add to nanoseconds_now() to get rank 0's; 0 until something is known. Any thread may read it.
+  [[nodiscard]] std::shared_ptr<const std::atomic<std::int64_t>> clock_offset() const { return time_.offset; }
+
  private:
   using Kind = ControlPrefix::Kind;
   using Clock = std::chrono::steady_clock;
@@ -103,10 +111,11 @@ class TcpControl final : public ControlPlane {
     Edge(std::uint32_t other, std::uint32_t ranks) : rank(other), news(ranks), gone(ranks) {}
     std::uint32_t rank;
     UniqueFd socket;
-    std::vector<std::byte> inbox;   // bytes of an incomplete message
-    std::vector<std::byte> outbox;  // bytes the kernel has not taken
-    bool blocked = false;           // the kernel accepts no more for now
-    bool asked = false;             // an inquiry is open
+    std::vector<std::byte> inbox;            // bytes of an incomplete message
+    std::vector<std::byte> outbox;           // bytes the kernel has not taken
+    bool blocked = false;                    // the kernel accepts no more for now
+    bool asked = false;                      // an inquiry is open
+    std::optional<std::int64_t> time_asked;  // its question for the time, not answered yet
     // If ranks relay:
     bool listens = false;        // it is told the statuses heard in this epoch
     std::size_t unanswered = 0;  // bytes sent to it since it last said anything
@@ -123,6 +132,14 @@ class TcpControl final : public ControlPlane {
   /// window stays shut counts as dead.
   static constexpr std::size_t kMostUnanswered = 32_KiB;
   using Posts = std::array<Post, kPostSlots>;
+  struct Time {
+    std::shared_ptr<std::atomic<std::int64_t>> offset = std::make_shared<std::atomic<std::int64_t>>(0);
+    bool known = false;                 // the offset is final
+    std::optional<std::uint32_t> from;  // the neighbour that was asked last
+    std::int64_t asked = 0;             // when
+    int answers = 0;
+    std::int64_t soonest = std::numeric_limits<std::int64_t>::max();  // how long the fastest answer took
+  };
 
   [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
   [[nodiscard]] Held own_status();
@@ -135,6 +152,7 @@ class TcpControl final : public ControlPlane {
   /// Takes all complete messages from the inbox. False if one is invalid.
   [[nodiscard]] bool take_messages(Edge& edge);
   [[nodiscard]] bool take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body);
+  [[nodiscard]] bool has_room(Edge& edge);
   [[nodiscard]] bool take_inquiry(Edge& edge, std::span<const std::byte> body);
   [[nodiscard]] bool take_status(Edge& edge, std::span<const std::byte> body, bool last);
   [[nodiscard]] bool take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
@@ -149,6 +167,13 @@ class TcpControl final : public ControlPlane {
   void hear(std::uint32_t rank, const Held& said, Edge* from);
 
   Edge& join(std::uint32_t rank, UniqueFd socket);
+
+  // Clocks (tcp_clock.cpp).
+  void ask_time();
+  void tell_time(Edge& edge);
+  void know_time();
+  [[nodiscard]] bool take_time_question(Edge& edge, std::span<const std::byte> body);
+  [[nodiscard]] bool take_time(const Edge& edge, std::span<const std::byte> body);
 
   // If not every rank is a neighbour (tcp_relays.cpp).
   void begin_epoch(std::uint64_t epoch, Edge* asker);
@@ -183,6 +208,7 @@ class TcpControl final : public ControlPlane {
   std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not
   RankSet fresh_;              // ranks that have answered in it
   Clock::time_point epoch_began_;
+  Time time_;
   bool curious_ = false;          // somebody waits for what this rank starts next
   std::optional<Abort> aborted_;  // the first one, by this rank or by a peer
   bool told_ = false;             // whether it was sent to all neighbours

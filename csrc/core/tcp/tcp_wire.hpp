@@ -22,8 +22,8 @@ namespace syntony {
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
-/// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one.
-inline constexpr std::uint16_t kWireVersion = 7;
+/// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks.
+inline constexpr std::uint16_t kWireVersion = 8;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -90,7 +90,17 @@ template <typename Message>
 }
 
 struct ControlPrefix {
-  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5, dead = 6, statuses = 7 };
+  enum class Kind : std::uint32_t {
+    inquire = 1,
+    status = 2,
+    abort = 3,
+    leave = 4,
+    post = 5,
+    dead = 6,
+    statuses = 7,
+    ask_time = 8,
+    time = 9
+  };
   static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
   std::uint32_t magic = kMagic;
   Kind kind = Kind::inquire;

@@ -21,6 +21,7 @@ from syntony.base.command import UserError
 from syntony.collectives.recorder import metrics
 from syntony.collectives.recorder.records import Dump, GroupRecord, Operation, counters
 from syntony.collectives.recorder.slow import FEWEST, slow_ranks
+from tests.collectives.recorder.slow_script import free_port, run_slowed
 from tests.csrc.runtime.harness import Processes, Rank
 from tests.sampled import examples
 
@@ -117,6 +118,16 @@ def test_running_ranks_say_who_is_slow(tmp_path: Path, capsys: pytest.CaptureFix
     assert told.rstrip().endswith("no rank answers any more")
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1600)
+def test_a_rank_that_becomes_slow_is_named_within_a_minute_and_nothing_else_in_twenty(tmp_path: Path) -> None:
+    told = run_slowed(tmp_path, seconds=1290, victim=2, since=30, until=90)
+    named = [(when, text) for when, text in told if "is slow" in text and "no rank" not in text]
+    assert named, told
+    assert all(text.startswith("rank 2 is slow: ") and 30 < when < 120 for when, text in named), told
+    assert named[0][0] < 90, told
+
+
 # ---- SYNTONY_METRICS ------------------------------------------------------------------------------------------------
 
 
@@ -126,14 +137,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(metrics, "INTERVAL", 0.02)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     return monkeypatch
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        number: int = server.getsockname()[1]
-        return number
 
 
 def test_counters_are_served_at_a_port(fresh: pytest.MonkeyPatch) -> None:

@@ -100,13 +100,14 @@ def test_what_is_no_slow_wire() -> None:
 
 
 @pytest.mark.soak
-def test_a_wire_that_becomes_slow_is_named_within_a_minute(tmp_path: Path) -> None:
-    """An emulated cluster, all_reduce after all_reduce; a wire gets half of its rate when 60 s have passed."""
+@pytest.mark.timeout(1600)
+def test_a_wire_that_becomes_slow_is_named_within_a_minute_and_nothing_else_in_twenty(tmp_path: Path) -> None:
+    """An emulated cluster, all_reduce after all_reduce; a wire has half of its rate from 60 s to 120 s."""
     from tests.collectives.recorder.wire_script import run_lab
 
-    told = run_lab(tmp_path, seconds=150, fault="slow rank1-switch to 50mbit at 60s")
-    named = [(when, text) for when, text in told if "is slow" in text]
+    told = run_lab(tmp_path, seconds=1320, fault="slow rank1-switch to 50mbit at 60s for 60s")
+    named = [(when, text) for when, text in told if "is slow" in text and "no rank" not in text]
     assert named, told
-    assert all("rank 1" in text for _, text in named), told
+    assert all("rank 1" in text and when < 150 for when, text in named), told
     assert 60 < named[0][0] < 120, told
     assert any("all slow wires lead to or from" in text for _, text in told)

@@ -3,52 +3,38 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 
 
 def run_lab(folder: Path, seconds: float, fault: str = "") -> list[tuple[float, str]]:
-    """What `syntony trace --every` says of a star of four hosts, and how many seconds after the first all_reduce.
+    """What `syntony trace --every` says of a star of four hosts, and how many seconds after the lab began.
 
     Skips the test where there can be no lab.
     """
     import pytest
 
+    from tests.collectives.recorder.watched import watched
+
     lab = [sys.executable, "-m", "syntony", "lab", "star:4", "--rate", "100mbit", "--no-ceilings"]
     if fault:
         lab += ["--fault", fault]
-    environment = os.environ | {"SYNTONY_TRACE_DIR": str(folder)}
-    watch = subprocess.Popen(
-        [sys.executable, "-m", "syntony", "trace", str(folder), "--every", "2"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    try:
-        folder.mkdir(exist_ok=True)
-        begin = datetime.now()
-        job = subprocess.run(
+
+    def job() -> None:
+        done = subprocess.run(
             [*lab, "--", sys.executable, str(Path(__file__)), str(seconds)],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds + 100, check=False,
+            cwd=ROOT, env=os.environ | {"SYNTONY_TRACE_DIR": str(folder)}, capture_output=True, text=True,
+            timeout=seconds + 100, check=False,
         )  # fmt: skip
-        if job.returncode == 2:
-            pytest.skip(f"no lab here: {job.stderr.strip()}")
-        assert job.returncode == 0, job.stdout + job.stderr
-        said, _ = watch.communicate(timeout=60)
-    finally:
-        watch.kill()
-        watch.wait()
-    told = []
-    for line in said.splitlines():
-        found = re.fullmatch(r"(\d\d:\d\d:\d\d) (.*)", line)
-        if found is not None:
-            at = datetime.combine(begin.date(), datetime.strptime(found[1], "%H:%M:%S").time())
-            told.append(((at - begin).total_seconds() % 86400, found[2]))
-    return told
+        if done.returncode == 2:
+            pytest.skip(f"no lab here: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return watched(folder, job)
 
 
 def main() -> int:
@@ -60,7 +46,7 @@ def main() -> int:
     exchange = exchange_of_this_rank(None, 60.0)
     assert exchange is not None
     deadline = time.monotonic() + float(sys.argv[1])
-    with Communicator.create(exchange, 60.0) as group:
+    with Communicator.create(exchange, 600.0) as group:
         data, blocks = np.ones(1 << 18, np.float32), np.ones((4, 1 << 16), np.float32)
         others = np.empty_like(blocks)
         going = np.ones(1, np.int32)

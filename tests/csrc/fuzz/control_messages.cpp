@@ -57,7 +57,8 @@ std::vector<Bytes> control_seeds() {
   const Abort abort{Error::Kind::dead, {1, 3}, "rank 3 \xc3\xa9tait \xf0\x9f\x92\xa5 died during all_reduce #17"};
   const std::array<std::uint64_t, 4> question{3, 0, 17, 0};
   const auto inquiry = std::as_bytes(std::span(question));
-  std::vector<Bytes> seeds(6);
+  const std::array<std::int64_t, 3> time{17, 18, 19};
+  std::vector<Bytes> seeds(7);
   add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[1], Kind::status, encode(status));
@@ -76,6 +77,8 @@ std::vector<Bytes> control_seeds() {
   add_message(seeds[5], Kind::inquire, std::as_bytes(std::span(begin)));
   add_message(seeds[5], Kind::statuses, statuses);
   add_message(seeds[5], Kind::dead, std::as_bytes(std::span(how)));
+  add_message(seeds[6], Kind::ask_time, std::as_bytes(std::span(time).first(1)));
+  add_message(seeds[6], Kind::time, std::as_bytes(std::span(time)));
   return seeds;
 }
 
@@ -138,6 +141,7 @@ Expected read(std::span<const std::byte> input) {
     }
     const bool right =
         (prefix.kind == Kind::inquire && body.size() == 32) || (prefix.kind == Kind::status && right_status(body)) ||
+        (prefix.kind == Kind::ask_time && body.size() == 8) || (prefix.kind == Kind::time && body.size() == 24) ||
         (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "core/recorder/recorder.hpp"
 #include "core/tcp/tcp_message.hpp"
 #include "ranks.hpp"
 
@@ -500,6 +501,51 @@ void circulant(std::uint64_t seed) {
   }
 }
 
+/// Rank 0 has another clock and answers as the wire has it, rank 1 compares its own with that, rank 2 only reaches rank
+/// 1. Rank 1 leaves the answer to rank 2's question for when it knows.
+void clocks(std::uint64_t) {
+  constexpr std::int64_t kAhead = 3'600'000'000'000, kNear = 1'000'000'000;
+  run_ranks(3, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    rank.meet();
+    if (rank.rank != 1) std::erase_if(peers, [](const TcpPeer& peer) { return peer.rank != 1; });
+    if (rank.rank == 0) {
+      const UniqueFd& socket = peers[0].control;
+      for (int turn = 0; turn < 8; ++turn) {
+        struct {
+          ControlPrefix prefix;
+          std::int64_t asked;
+        } question;
+        const auto asked = [&] {
+          return recv(socket.get(), &question, sizeof(question), MSG_DONTWAIT) == sizeof(question);
+        };
+        eventually(asked, "a question");
+        require(question.prefix.kind == ControlPrefix::Kind::ask_time, "for the time");
+        struct {
+          ControlPrefix prefix;
+          std::array<std::int64_t, 3> body;
+        } const answer{{.kind = ControlPrefix::Kind::time,
+                        .token = rank.identity().frame_token(),
+                        .length = 3 * sizeof(std::int64_t),
+                        .rank = 0},
+                       {question.asked, nanoseconds_now() + kAhead, 0}};
+        write_bytes(socket.get(), bytes_of(answer));
+      }
+      rank.gathering.settle([] {});
+    } else {
+      const std::vector<std::uint32_t> others = rank.others();
+      TcpControl control(rank.identity(), peers, nullptr, others);
+      const auto offset = control.clock_offset();
+      require(*offset == 0, "nothing is known yet");
+      control.compare_clocks();
+      const auto near = [&] { return std::abs(*offset - kAhead) < kNear; };
+      eventually([&] { return control.progress(), near(); }, "an offset that is right");
+      rank.gathering.settle([&] { control.progress(); });
+      require(near(), "it stays so");
+    }
+  });
+}
+
 constexpr std::array kControlTests{Test{"status", status},
                                    Test{"idle", idle},
                                    Test{"abort", abort},
@@ -512,6 +558,7 @@ constexpr std::array kControlTests{Test{"status", status},
                                    Test{"relayed", relayed},
                                    Test{"relayed_goodbye", relayed_goodbye},
                                    Test{"neighbours_gone", neighbours_gone},
+                                   Test{"clocks", clocks},
                                    Test{"circulant", circulant},
                                    Test{"legible_reasons", legible_reasons}};
 

@@ -334,8 +334,8 @@ def table(dumps: Sequence[Dump], last: int = 10) -> list[str]:
 def offsets(dumps: Sequence[Dump]) -> dict[int, float]:
     """Seconds to add to each rank's monotonic clock to get the clock of rank 0 of the largest group.
 
-    The group's clocks were compared when it was made (csrc/core/group/clock_offset.hpp). A rank outside it shares
-    its host's clock with a member; failing that, its wall clock is used.
+    The group's clocks were compared soon after it was made (csrc/core/tcp/tcp_clock.cpp). A rank outside it shares its
+    host's clock with a member; failing that, its wall clock is used.
     """
     base = max((group for dump in dumps for group in dump.groups), key=lambda group: len(group.members)).members
     found: dict[int, float] = {}
