@@ -96,6 +96,8 @@ def test_what_is_no_slow_wire() -> None:
     assert slow_wires(ring(np.array([0.5, 1.0, 1.0, 1.0]), 4, clocks)) == [], "a few seconds are a hiccup"
     assert slow_wires(ring(np.array([0.5, 1.0, 1.0, 1.0]), 60, clocks, used=0.02)) == [], "it costs nobody anything"
     assert slow_wires(ring(np.ones(4), 60, clocks, held=0.4)) == [], "the receiver had no room"
+    recovered = np.array([0.5, 0.5, 1.0, 1.0])
+    assert slow_wires(ring(np.ones(4), 60, clocks, usual=recovered)) == [], "others are as fast again"
     assert slow_wires(ring(np.array([1e-4, 1, 1, 1]) * 1e-5, 60, clocks)) == [], "nothing moves: no rate is known"
 
 

@@ -124,11 +124,14 @@ def _slow_in(
 
 
 def _of_peers(kept: np.ndarray, place: int, used: Sequence[tuple[int, int]], hosts: Mapping[int, str]) -> float:
-    """The upper median over wires that touch neither of the wire's hosts or, if there are none, over all others."""
+    """The upper median over wires that touch neither of the wire's hosts or, if there are none, over all others.
+
+    At most 1: a wire is no slower because others have recovered.
+    """
     ends = {hosts[rank] for rank in used[place]}
     far = [other for other, pair in enumerate(used) if not ends & {hosts[rank] for rank in pair}]
     peers = sorted(kept[other] for other in far or (other for other in range(len(used)) if other != place))
-    return float(peers[len(peers) // 2])
+    return min(1.0, float(peers[len(peers) // 2]))
 
 
 def _by_peer(wires: Sequence[Wire], now: float) -> dict[int, list[Wire]]:
