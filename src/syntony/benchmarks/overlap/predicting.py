@@ -15,32 +15,64 @@ from typing import Any
 import numpy as np
 
 from syntony.benchmarks.overlap.contenders import settings
-from syntony.benchmarks.overlap.contenders.contest import Work, hold
+from syntony.benchmarks.overlap.contenders.contest import Entry, Work, hold
 from syntony.benchmarks.overlap.policies import HOSTS, LABS, entry
 from syntony.benchmarks.tables import Part, Row, Table
 
 MEDIAN, TAIL = 0.05, 0.10
 _DP, _TP, _EP, _PP = (LABS[name].options for name in ("dp", "tp", "ep", "pp"))
-CELLS: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...], tuple[float, ...]]] = {
-    "dp": (_DP, ("serial", "fifo", "ddp", "need:slice=512K", "dear", "bytescheduler:slice=512K"), (20e6, 45e6)),
-    "zero 1": ({**_DP, "parallel": {"dp": HOSTS, "zero": 1}}, ("serial", "fifo", "need:slice=512K"), (20e6, 45e6)),
-    "zero 2": ({**_DP, "parallel": {"dp": HOSTS, "zero": 2}}, ("fifo", "need:slice=512K"), (35e6,)),
-    "zero 3": ({**_DP, "parallel": {"dp": HOSTS, "zero": 3}}, ("serial", "fifo"), (25e6, 55e6)),
-    "clip exact": ({**_DP, "optimizer": {"clip": "exact"}}, ("fifo", "need:slice=512K"), (35e6,)),
-    "tp": (_TP, ("fifo", "domino", "oases", "collective_matmul:pieces=2"), (30e6, 55e6)),
-    "rotate": ({**_TP, "parallel": {"tp": HOSTS, "rotate": True}}, ("serial", "fifo", "ooo_backprop"), (30e6, 55e6)),
-    "ep": (_EP, ("fifo", "tutel:degree=2", "lina:slice=256K", "flowmoe:slice=256K"), (30e6, 55e6)),
-    "pp": (_PP, ("fifo", "zero_bubble:memory=2p", "zero_bubble:memory=v", "dualpipe"), (10e6, 25e6)),
+SCHEDULES: Mapping[str, Mapping[str, Any]] = {
+    "gpipe": {},
+    "1f1b": {},
+    "chimera": {},
+    "hanayo": {"loops": 2},
+    "v_half": {},
+    "v_min": {},
+    "zbv": {},
+    "bpipe": {},
+    "seq1f1b": {"slices": 2},
 }
-"""By layout: sections of the trainer's configuration, policies, bytes/s of the wires."""
+"""Orders of a pipeline, with what they need in [parallel]."""
+
+
+def _policies(sections: Mapping[str, Any], *names: str) -> tuple[Entry, ...]:
+    return tuple(entry(name, sections) for name in names)
+
+
+def _schedules() -> tuple[Entry, ...]:
+    every = {name: {"pp": HOSTS, "schedule": name, **keys} for name, keys in SCHEDULES.items()}
+    return tuple(entry("fifo", {**_PP, "parallel": parallel}, name) for name, parallel in every.items())
+
+
+CELLS: Mapping[str, tuple[tuple[Entry, ...], tuple[float, ...]]] = {
+    "dp": (
+        _policies(_DP, "serial", "fifo", "ddp", "need:slice=512K", "dear", "bytescheduler:slice=512K"),
+        (20e6, 45e6),
+    ),
+    "zero 1": (
+        _policies({**_DP, "parallel": {"dp": HOSTS, "zero": 1}}, "serial", "fifo", "need:slice=512K"),
+        (20e6, 45e6),
+    ),
+    "zero 2": (_policies({**_DP, "parallel": {"dp": HOSTS, "zero": 2}}, "fifo", "need:slice=512K"), (35e6,)),
+    "zero 3": (_policies({**_DP, "parallel": {"dp": HOSTS, "zero": 3}}, "serial", "fifo"), (25e6, 55e6)),
+    "clip exact": (_policies({**_DP, "optimizer": {"clip": "exact"}}, "fifo", "need:slice=512K"), (35e6,)),
+    "tp": (_policies(_TP, "fifo", "domino", "oases", "collective_matmul:pieces=2"), (30e6, 55e6)),
+    "rotate": (
+        _policies({**_TP, "parallel": {"tp": HOSTS, "rotate": True}}, "serial", "fifo", "ooo_backprop"),
+        (30e6, 55e6),
+    ),
+    "ep": (_policies(_EP, "fifo", "tutel:degree=2", "lina:slice=256K", "flowmoe:slice=256K"), (30e6, 55e6)),
+    "pp": (_policies(_PP, "fifo", "zero_bubble:memory=2p", "zero_bubble:memory=v", "dualpipe"), (10e6, 25e6)),
+    "schedules": (_schedules(), (25e6,)),
+}
+"""By layout: what takes turns, policies or orders of a pipeline, and bytes/s of the wires."""
 
 
 def _rows(options: argparse.Namespace, errors: list[float]) -> Iterator[Row]:
-    for name, (sections, policies, rates) in CELLS.items():
+    for name, (entries, rates) in CELLS.items():
         if options.layout and name not in options.layout:
             continue
         for rate in rates:
-            entries = tuple(entry(policy, sections) for policy in policies)
             for one in hold(settings.star(HOSTS, rate), Work(entries, options.steps, options.rounds)):
                 predicted = one.told["simulated"]
                 errors.append(predicted / one.seconds - 1)
