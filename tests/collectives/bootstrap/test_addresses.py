@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -222,6 +223,16 @@ def _ip(*words: str) -> None:
         raise OSError(f"`ip {' '.join(words)}` failed: {done.stderr.strip()}")
 
 
+def _wait_until_up(namespace: str, card: str) -> None:
+    """The kernel may take a second to notice that both ends of a cable are up; until then the card is not used."""
+    end = time.monotonic() + 10
+    shown = ["ip", "-n", namespace, "-o", "link", "show", card]
+    while "state UP" not in subprocess.run(shown, capture_output=True, text=True, check=False).stdout:
+        if time.monotonic() > end:
+            raise OSError(f"{card} of {namespace} does not come up")
+        time.sleep(0.02)
+
+
 @contextmanager
 def _hosts(setup: Setup) -> Iterator[dict[str, str]]:
     """The namespaces by their letter, wired and addressed."""
@@ -242,6 +253,9 @@ def _hosts(setup: Setup) -> Iterator[dict[str, str]]:
                 for one, card, other, far in ends:
                     _ip("-n", names[one], "link", "set", card, "up")
                     _ip("-n", names[other], "link", "set", far, "up")
+        for one, card, other, far in ends:
+            _wait_until_up(names[one], card)
+            _wait_until_up(names[other], far)
         forward = "sysctl -q -w net.ipv4.ip_forward=1"
         subprocess.run(["ip", "netns", "exec", names["r"], *forward.split()], check=False, capture_output=True)
         yield names

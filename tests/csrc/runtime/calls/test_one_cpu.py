@@ -12,6 +12,8 @@ import pytest
 
 from tests.csrc.runtime.harness import Rank, run_as_processes
 
+pytestmark = pytest.mark.alone  # who else computes decides how often these ranks sleep
+
 CALLS = 50
 ATTEMPTS = 60
 """Other processes of this machine may take the CPU from both for long: then they sleep, as they should."""
