@@ -25,7 +25,7 @@ SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "gpipe": {},
     "1f1b": {},
     "chimera": {},
-    "hanayo": {"loops": 2},
+    "hanayo": {},
     "v_half": {},
     "v_min": {},
     "zbv": {},
