@@ -30,6 +30,7 @@ SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "v_min": {},
     "zbv": {},
     "bpipe": {},
+    "seq1f1b": {"slices": 2},
 }
 """Orders of a pipeline, with what they need in [parallel]."""
 

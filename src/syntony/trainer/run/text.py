@@ -58,14 +58,18 @@ class Loader:
     def __call__(self, step: int | None) -> Microbatches:
         """(tokens, targets) of every microbatch; without a step, of the held-out text."""
         config, run = self.config, self.config.run
-        turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
+        turns = config.data.microbatches // config.parallel.dp
         found: list[tuple[Tensor, Tensor]] = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
             whole = self.text.batch(config.run.seed, step, index, config.data.rows_at(index), config.model.context)
-            mine = (each.chunk(config.parallel.batch_parts)[self.mesh.place["rows"]] for each in whole)
-            tokens, targets = (each.to(run.device)[:, here].contiguous() for each in mine)
-            found += zip(*(each.chunk(config.parallel.slices, 1) for each in (tokens, targets)), strict=True)
+            found += zip(*(parts_of(each.to(run.device), config, self.mesh) for each in whole), strict=True)
         return found
+
+
+def parts_of(whole: Tensor, config: Config, mesh: Mesh) -> tuple[Tensor, ...]:
+    """A rank's part of a microbatch (rows, context): of its sequences, and of each the tokens, in slices."""
+    mine = whole.chunk(config.parallel.batch_parts)[mesh.place["rows"]]
+    return mine[:, positions(mesh, config.model.context)].contiguous().chunk(config.parallel.slices, 1)
 
 
 def _windows(text: Bytes, key: tuple[int, ...], rows: int, context: int) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.measure.choosing import Search, chosen, wanted
 from syntony.trainer.run.measure.profile import profiled
 from syntony.trainer.run.rank import Rank, World
+from syntony.trainer.run.text import parts_of
 
 RATE = 1e-5
 _PROFILES: dict[str, Cost] = {}  # by configuration: contenders that differ in policy only are planned with equal costs
@@ -45,13 +46,10 @@ def configured(
 
 def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
     """A rank's tokens and targets of every step: random bytes, the same for every contender and layout."""
-    turns, shape = (
-        config.data.microbatches // config.parallel.dp,
-        (config.data.rows, config.model.context // config.parallel.cp),
-    )
-    first = mesh.place["data"] * turns
+    turns, shape = config.data.microbatches // config.parallel.dp, (config.data.rows, config.model.context)
+    first = mesh.place["dp"] * turns
     tokens = [torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(first + m)) for m in range(turns)]
-    return [(each, each) for each in tokens]
+    return [(part, part) for each in tokens for part in parts_of(each, config, mesh)]
 
 
 class Trainer:
