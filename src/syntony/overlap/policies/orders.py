@@ -63,6 +63,10 @@ def critical(graph: Graph, cost: Cost) -> Urgency:
     return {key: -way for key, way in _ways(graph, cost, after, steps=2).items()}
 
 
+STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""Delays of each microbatch after the last, as shares of its path, of which the best is used."""
+
+
 def staggered(share: float) -> Rule:
     """By the longest path to the end, including computation; each microbatch lags the previous one by this share of the
     longest path. With 0 they run side by side, with 1 one after another."""

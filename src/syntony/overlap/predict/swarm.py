@@ -16,14 +16,6 @@ from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
 from syntony.overlap.step.swarm import Dealt, Swarm, generate_swarm, work_of
 
-_STAGGERS = (
-    0.05,
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-)  # delay of each microbatch after the last, as a share of its path; the best is used
-
 
 @dataclass(frozen=True)
 class Predicted:
@@ -64,7 +56,7 @@ def _predicted(name: str, layers: Sequence[LayerSpec], swarm: Swarm, dealt: Deal
     work = [each / machine.flops for each in work_of(layers, chunks)]
     bound = max(len(dealt[0]) * each / sum(stage) for each, stage in zip(work, swarm.stages, strict=True))
     seconds = []
-    for share in _STAGGERS:
+    for share in orders.STAGGERS:
         ordered = first_come(graph, cost, orders.staggered(share))
         found = orders.listed(ordered, cost, orders.critical(ordered, cost), LAST)
         seconds.append(simulate(Plan(name, ordered, found, priorities=LAST), cost).seconds)

@@ -14,8 +14,6 @@ from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 
-STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # delay of each microbatch after the last, as a share of its path
-
 
 @published(
     "Li et al., Automated Tensor Model Parallelism with Overlapped Communication (Oases), 2023",
@@ -48,7 +46,7 @@ def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
     lanes = inner_lanes(graph, "tp", "cp", "outer", "ep")
     cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
     unlike = [*{len(one): one for one in cut}.values(), *([loop(graph)] if can_loop(graph) and not pieces else [])]
-    found = [relayout.first_come(one, cost, orders.staggered(share)) for one in unlike for share in STAGGERS]
+    found = [relayout.first_come(one, cost, orders.staggered(share)) for one in unlike for share in orders.STAGGERS]
     alone = best_of(cost, [Decided(one, orders.critical, dict.fromkeys(lanes, 1), LAST) for one in found])
     return best_of(cost, [alone, replace(alone, windows={})])
 
