@@ -353,7 +353,7 @@ def merged(branches: Sequence[Branch], spec: LayerSpec | None = None) -> Layer:
         for point, run in zip((None, *branch.points), branch.segments, strict=True):
             segment = _within(run, prefix) if prefix else run
             if point is None and segments:
-                segments[-1] = _joined(segments[-1], segment)
+                segments[-1] = joined(segments[-1], segment)
                 continue
             segments.append(segment)
             transfers += [point] if point is not None else []
@@ -389,5 +389,6 @@ def _within(run: Run, prefix: str) -> Run:
     return lambda context, *tensors: run(_Within(context, prefix), *tensors)
 
 
-def _joined(first: Run, second: Run) -> Run:
+def joined(first: Run, second: Run) -> Run:
+    """Both as one segment."""
     return lambda context, *tensors: second(context, *first(context, *tensors))

@@ -18,6 +18,7 @@ from syntony.overlap.step.op import Op
 from syntony.overlap.step.op_key import BACKWARD, OpKey
 from syntony.overlap.step.rotation import goes_on, is_gradient, is_turn
 from syntony.trainer.model.layer import Layer, Move, Product
+from syntony.trainer.parallel.context_parallel.split import shifted
 from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.tensor_parallel.rotate import Turn
@@ -27,7 +28,7 @@ Where = tuple[int, int, int, str]
 
 
 @dataclass(frozen=True)
-class Shard:
+class RotatingShard:
     """The weights of a layer that a transfer brings, as they lie in its flat buffer."""
 
     flat: Flat
@@ -42,10 +43,10 @@ class Shard:
         return self.flat.views_within(part, self.names)
 
 
-def shards_of(layers: Mapping[int, Layer], flats: Mapping[int, Flat]) -> dict[tuple[int, int], Shard]:
+def shards_of(layers: Mapping[int, Layer], flats: Mapping[int, Flat]) -> dict[tuple[int, int], RotatingShard]:
     """By layer and segment: the shard that is brought for it."""
     return {
-        (i, t + 1): Shard(flats[i], transfer.weights)
+        (i, t + 1): RotatingShard(flats[i], transfer.weights)
         for i, layer in layers.items()
         for t, transfer in enumerate(layer.transfers)
         if isinstance(transfer, Turn)
@@ -112,18 +113,15 @@ class Turns:
             sent = self.gradients.pop(where)
             if before is not None:
                 sent += self.came.pop(before)
-            self.came[where] = arriving = torch.empty_like(sent)
             self.sent[where] = sent
         else:
             sent = own() if before is None else self.weights[before]
-            self.weights[where] = arriving = torch.empty_like(sent)
             self.uses[where] = 1 + turn.on
             if before is not None:
                 self.used(before)
-        rank, ranks = place
-        way, sizes = -1 if turn.op.key.direction == BACKWARD else 1, ([0] * ranks, [0] * ranks)
-        sizes[0][(rank + way) % ranks] = sizes[1][(rank - way) % ranks] = len(sent)
-        return Move(sent, arriving, input_sizes=sizes[0], output_sizes=sizes[1])
+        move = shifted(sent, *place, by=-1 if turn.op.key.direction == BACKWARD else 1)
+        (self.came if turn.gradient else self.weights)[where] = move.output
+        return move
 
     def used(self, where: Where) -> None:
         """Called when a segment has been computed with a shard; frees it if it has been passed on."""
@@ -131,7 +129,7 @@ class Turns:
         if not self.uses[where]:
             del self.uses[where], self.weights[where]
 
-    def gradient(self, i: int, m: int, t: int, shard: Shard) -> Tensor:
+    def gradient(self, i: int, m: int, t: int, shard: RotatingShard) -> Tensor:
         """The buffer for the gradient of a shard that is another rank's."""
         if (i, m, t, BACKWARD) not in self.gradients:
             self.gradients[i, m, t, BACKWARD] = torch.zeros(shard.span.stop - shard.span.start)

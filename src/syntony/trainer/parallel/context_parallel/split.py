@@ -116,17 +116,19 @@ class Shift(Transfer):
     ranks: int
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._shifted(x, 1)
+        return shifted(x, self.rank, self.ranks, 1)
 
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._shifted(gradient, -1)
+        return shifted(gradient, self.rank, self.ranks, -1)
 
-    def _shifted(self, x: Tensor, by: int) -> Move:
-        x = x.contiguous()
-        rows: tuple[list[int], list[int]] = ([0] * self.ranks, [0] * self.ranks)
-        for sizes, to in zip(rows, (by, -by), strict=True):
-            sizes[(self.rank + to) % self.ranks] = len(x)
-        return Move(x, torch.empty_like(x), input_sizes=rows[0], output_sizes=rows[1])
+
+def shifted(x: Tensor, rank: int, ranks: int, by: int) -> Move:
+    """To the rank that is so far ahead in the circle; as much comes from the one that is as far behind."""
+    x = x.contiguous()
+    rows: tuple[list[int], list[int]] = ([0] * ranks, [0] * ranks)
+    for sizes, to in zip(rows, (by, -by), strict=True):
+        sizes[(rank + to) % ranks] = len(x)
+    return Move(x, torch.empty_like(x), input_sizes=rows[0], output_sizes=rows[1])
 
 
 def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:

@@ -23,9 +23,9 @@ from torch import Tensor
 from syntony.base.command import UserError
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import added
-from syntony.trainer.model.layer import Branch, ForwardContext, Product, Run, Transfer
+from syntony.trainer.model.layer import Branch, ForwardContext, Product, Run, Transfer, joined
 from syntony.trainer.parallel.mesh import Mesh
-from syntony.trainer.parallel.tensor_parallel.split import CUTS, cross_entropy
+from syntony.trainer.parallel.tensor_parallel.split import CUTS, among, cross_entropy
 
 
 @dataclass(frozen=True)
@@ -68,24 +68,20 @@ def _rotating(whole: Branch, rank: int, ranks: int, words: int) -> Branch:
     firsts = [(rank - by) % ranks * words for by in range(ranks)]  # words of the vocabulary, by segment
     if whole.kind == "embedding":
         segments = [_embed(first) for first in firsts]
-        segments[0] = _in_turn(_begin(whole.segments[-1]), segments[0])
-        segments[-1] = _in_turn(segments[-1], lambda context, x, tokens: (x,))
+        segments[0] = joined(_begin(whole.segments[-1]), segments[0])
+        segments[-1] = joined(segments[-1], lambda context, x, tokens: (x,))
     elif whole.kind == "head":
         norm, loss = whole.segments[0], cross_entropy(rank, ranks, 0)[1]
         parts = [cross_entropy(first // words, ranks, first)[0] for first in firsts]
         segments = [_head(part) for part in parts]
-        segments[0] = _in_turn(norm, segments[0])
-        segments[-1] = _in_turn(segments[-1], lambda context, totals, h, targets: loss(context, totals))
+        segments[0] = joined(norm, segments[0])
+        segments[-1] = joined(segments[-1], lambda context, totals, h, targets: loss(context, totals))
     else:
         norm, *inner, _ = whole.segments
         segments = [_part(inner)] * ranks
-        segments[0] = _in_turn(norm, segments[0])
-        segments[-1] = _in_turn(segments[-1], lambda context, y, h, x: added(context, y, x))
+        segments[0] = joined(norm, segments[0])
+        segments[-1] = joined(segments[-1], lambda context, y, h, x: added(context, y, x))
     return replace(whole, weights=weights, segments=tuple(segments), points=points)
-
-
-def _in_turn(first: Run, second: Run) -> Run:
-    return lambda context, *tensors: second(context, *first(context, *tensors))
 
 
 def _part(inner: Sequence[Run]) -> Run:
@@ -146,17 +142,15 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tokens: Tensor, context: ForwardContext, first: int) -> Tensor:
         table = context.matrix("tokens")
-        place = tokens - first
-        inside = (place >= 0) & (place < len(table))
+        inside, place = among(tokens, first, len(table))
         ctx.save_for_backward(tokens)
         ctx.context, ctx.first, ctx.words = context, first, len(table)
-        return x + F.embedding(place.clamp(0, len(table) - 1), table) * inside.unsqueeze(-1)
+        return x + F.embedding(place, table) * inside.unsqueeze(-1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (dy,) = gradients
         (tokens,) = ctx.saved_tensors
-        place = tokens - ctx.first
-        inside = (place >= 0) & (place < ctx.words)
+        inside, place = among(tokens, ctx.first, ctx.words)
         ctx.context.made(_Rows("tokens", place[inside], dy[inside]))
         return dy, None, None, None

@@ -100,7 +100,7 @@ def _router(whole: Branch, enter: Enter) -> Branch:
     return replace(whole, weights=weights, segments=(fork, run), points=(enter,))
 
 
-def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+def among(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Which tokens are among `count` from `first` on, and their positions there (arbitrary for the others)."""
     place = tokens - first
     inside = (place >= 0) & (place < count)
@@ -110,7 +110,7 @@ def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
 def _embed(first: int) -> Run:
     def embed(context: ForwardContext, tokens: Tensor) -> tuple[Tensor]:
         table = context["tokens"]
-        inside, place = _mine(tokens, first, len(table))
+        inside, place = among(tokens, first, len(table))
         return (F.embedding(place, table) * inside.unsqueeze(-1),)
 
     return embed
@@ -122,7 +122,7 @@ def cross_entropy(rank: int, ranks: int, first: int) -> tuple[Run, Run]:
 
     def logits(context: ForwardContext, h: Tensor, targets: Tensor) -> tuple[Tensor]:
         made = context.linear(h, "logits").float()
-        inside, place = _mine(targets, first, made.shape[-1])
+        inside, place = among(targets, first, made.shape[-1])
         target = made.gather(-1, place.unsqueeze(-1)).squeeze(-1) * inside
         total = made.logsumexp(-1)
         others = torch.zeros_like(total)
