@@ -73,7 +73,7 @@ class Fabric {
     return shared_rounds_[index_of(priority)].get();
   }
   /// Nanoseconds to add to nanoseconds_now() to get rank 0's, found out while the group works (core/tcp/tcp_clock.cpp).
-  /// Null if all ranks are on one host.
+  /// Null if all ranks are on one host, or nothing is recorded.
   [[nodiscard]] const std::shared_ptr<const std::atomic<std::int64_t>>& clock_offset() const { return clock_offset_; }
   /// What the system refused to this rank while it connected to others, or null.
   [[nodiscard]] const Error* refused() const;

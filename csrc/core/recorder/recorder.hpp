@@ -112,7 +112,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// SYNTONY_TRACE_ENTRIES, or 2000. Must be equal on all ranks, because records of all are compared. Throws
+  /// SYNTONY_TRACE_ENTRIES, or 2000. Must be equal on all ranks, because 0 also skips comparing clocks. Throws
   /// Error(invalid) if it is not a number or exceeds a million.
   [[nodiscard]] static std::size_t entries_wanted();
 
