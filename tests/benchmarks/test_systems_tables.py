@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syntony.benchmarks.synthesis.systems import nimble, pccl
+from syntony.benchmarks.synthesis.systems import fast, nimble, pccl
 from syntony.synth.engines.workers import seconds_at
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
@@ -35,7 +35,7 @@ def test_demands() -> None:
     matrix = nimble.hot(8, 0.5)
     assert np.allclose(matrix.sum(axis=1), 1)
     assert np.allclose(matrix[1:, 0], 0.5)
-    assert np.diag(nimble.zipf(16)).sum() == 0
+    assert np.diag(fast.tokens(16)).sum() == 0
 
 
 def test_groups_together_use_what_no_group_owns() -> None:

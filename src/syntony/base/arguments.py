@@ -8,8 +8,6 @@ import math
 from syntony.base import quantity
 from syntony.base.command import UserError
 
-_MOST_RANKS = 1_000_000
-
 
 def size_or_zero(text: str) -> int:
     """Bytes: `8`, `64K`, `1M`, `1G` (powers of 1024)."""
@@ -45,12 +43,10 @@ def ranks(text: str) -> tuple[int, ...]:
     """Ranks and ranges of ranks, separated by commas: `0-7,16`; each at most once. The order is kept."""
     found: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        low = rank(first)
-        high = rank(last) if dash else low
-        if high < low or high - low >= _MOST_RANKS:
-            raise argparse.ArgumentTypeError(f"'{part}' is not a range of ranks; write it from the lower to the higher")
-        found += range(low, high + 1)
+        try:
+            found += quantity.ranks(part)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"'{part}' is not {error}") from None
     if len(set(found)) < len(found):
         raise argparse.ArgumentTypeError(f"'{text}' names a rank twice")
     return tuple(found)

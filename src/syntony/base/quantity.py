@@ -17,6 +17,7 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(ns|us|ms|s)")
 _SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?) ?(?:([KMGT])(iB|B)?|B)?", re.IGNORECASE)
 _RATE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?) ?([KMGT]?)(i?)(B|b|bit)/s", re.IGNORECASE)
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
+_RANKS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6})(?::([1-9][0-9]{0,5}))?)?")
 
 
 def count(text: str) -> int:
@@ -24,6 +25,15 @@ def count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise ValueError("a whole number such as 8")
     return int(text)
+
+
+def ranks(text: str) -> range:
+    """A rank or a range of ranks, perhaps with a step: `3`, `0-7`, `0-63:8`."""
+    found = _RANKS.fullmatch(text)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if found is None or last < first:
+        raise ValueError("a rank or a range of ranks such as 3, 0-7 or 0-63:8 (every eighth)")
+    return range(first, last + 1, int(found[3] or 1))
 
 
 def shape(text: str) -> tuple[int, ...]:

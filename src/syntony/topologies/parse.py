@@ -30,6 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from syntony.base import quantity
 from syntony.base.quantity import count, rate, ratio
 from syntony.base.wording import did_you_mean
 from syntony.topologies.aggregator import PROFILES, Aggregator
@@ -70,16 +71,16 @@ def _changes(name: str) -> tuple[str, dict[str, list[str]]]:
 
 def _group(topology: Topology, text: str) -> Iterator[int]:
     """The ranks of `0-3+8`, as the intact topology numbers them."""
-    for part in text.split("+"):
-        first, _, last = part.partition("-")
-        numbers = [end.strip() for end in (first, last or first)]
-        if not all(number.isascii() and number.isdecimal() for number in numbers) or int(numbers[0]) > int(numbers[1]):
-            raise TopologyError(f"group={text}: {part!r} is not a rank or a range; an example is group=0-3+8-11")
-        if int(numbers[1]) >= topology.ranks:
+    for part in map(str.strip, text.split("+")):
+        try:
+            members = quantity.ranks(part)
+        except ValueError as error:
+            raise TopologyError(f"group={text}: {part!r} is not {error}") from None
+        if members[-1] >= topology.ranks:
             raise TopologyError(
-                f"group={text}: {topology.name} has no rank {numbers[1]}; its ranks are 0..{topology.ranks - 1}"
+                f"group={text}: {topology.name} has no rank {members[-1]}; its ranks are 0..{topology.ranks - 1}"
             )
-        yield from range(int(numbers[0]), int(numbers[1]) + 1)
+        yield from members
 
 
 def _intact(name: str) -> Topology:

@@ -63,7 +63,7 @@ def test_members_in_every_spelling() -> None:
             HEAD + JOB + "members = [0, 4]\n",
             "line 5: job 0: members is given: 4 is not a rank of star:4; its ranks are 0 to 3",
         ),
-        (HEAD + JOB + 'members = "0-x"\n', r'line 5: job 0: members is "0-x": "0-x" is not a span'),
+        (HEAD + JOB + 'members = "0-x"\n', r'line 5: job 0: members is "0-x": "0-x" is not a rank or a range'),
         (HEAD + JOB + "members = [1, 1]\n", "line 5: job 0: members is given: a rank is listed twice"),
         (HEAD + JOB + "members = [1]\n", "line 3: job 0: pattern is .* 1 member; a pattern is between at least 2"),
         (

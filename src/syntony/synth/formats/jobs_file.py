@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from syntony.base import quantity
 from syntony.base.arguments import size as read_size
 from syntony.base.command import UserError
 from syntony.base.files.strict_json import FileError, shown
@@ -249,7 +250,7 @@ def _seconds(value: object) -> float:
 
 def _members(value: object, topology: Topology) -> tuple[int, ...]:
     if isinstance(value, str):
-        members = [rank for part in value.split(",") for rank in _span(part.strip())]
+        members = [rank for part in value.split(",") for rank in _ranks(part.strip())]
     elif isinstance(value, list) and all(type(rank) is int for rank in value):
         members = value
     else:
@@ -272,9 +273,8 @@ def _candidates(value: object, topology: Topology, count: int) -> tuple[tuple[in
     return found
 
 
-def _span(text: str) -> range:
-    found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7})(?::([1-9][0-9]{0,6}))?)?", text)
-    if not found:
-        raise ValueError(f'"{text}" is not a span of ranks; write 3, 0-7 or 0-63:8 (every eighth)')
-    first = int(found[1])
-    return range(first, int(found[2] or first) + 1, int(found[3] or 1))
+def _ranks(text: str) -> range:
+    try:
+        return quantity.ranks(text)
+    except ValueError as error:
+        raise ValueError(f'"{text}" is not {error}') from None

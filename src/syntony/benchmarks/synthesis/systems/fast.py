@@ -42,11 +42,11 @@ ENOUGH = 4
 """from so many boxes on: two exchange all that they have at once, and nothing else happens meanwhile."""
 
 
-def _matrix(ranks: int, seed: int = 2026) -> NDArray[np.int64]:
-    """Bytes: tokens by Zipf's law with exponent 1.5, at most 10,000 between two ranks."""
-    tokens = np.random.default_rng(seed).zipf(1.5, size=(ranks, ranks)).clip(max=10_000)
-    np.fill_diagonal(tokens, 0)
-    return tokens.astype(np.int64) * TOKEN
+def tokens(ranks: int, seed: int = 2026) -> NDArray[np.int64]:
+    """[source, destination]: tokens by Zipf's law with exponent 1.5, at most 10,000 between two ranks."""
+    found = np.random.default_rng(seed).zipf(1.5, size=(ranks, ranks)).clip(max=10_000)
+    np.fill_diagonal(found, 0)
+    return found.astype(np.int64)
 
 
 def _planned(topology: Topology, matrix: NDArray[np.int64]) -> tuple[StagePlan, Seconds]:
@@ -70,7 +70,7 @@ def _rows() -> Iterator[Row]:
     for boxes in BOXES:
         topology = parse(f"dgx-h100:{boxes}")
         ranks = topology.ranks
-        matrix = _matrix(ranks)
+        matrix = TOKEN * tokens(ranks)
         found, seconds = _planned(topology, matrix)
         bound = float(bound_seconds(topology, hosts_of(topology), matrix))
         planned = direct = ""

@@ -22,6 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.benchmarks.synthesis.systems.fast import tokens
 from syntony.benchmarks.synthesis.table import Row, Seconds, proven_table, timed
 from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget
@@ -79,13 +80,6 @@ def hot(ranks: int, part: float) -> Matrix:
     return matrix
 
 
-def zipf(ranks: int, seed: int = 2026) -> Matrix:
-    """Tokens of experts by Zipf's law with exponent 1.5, at most 10,000 between two ranks."""
-    matrix = np.random.default_rng(seed).zipf(1.5, size=(ranks, ranks)).clip(max=10_000).astype(np.float64)
-    np.fill_diagonal(matrix, 0)
-    return matrix
-
-
 def collective(matrix: Matrix) -> Collective:
     """all_to_all with blocks in proportion to the matrix; every block has at least one byte in GRAIN."""
     sizes = np.maximum(1, np.rint(matrix * (GRAIN / matrix.max()))).astype(np.int64)
@@ -125,7 +119,7 @@ CASES = (
     Case(2, "balanced", 1 - np.eye(8), "1", 1 / BALANCED_LOSS),
     *(Case(nodes, f"{part:.0%} to rank 0", hot(GPUS * nodes, part), "up to 5.2")
       for nodes in (2, 4) for part in (0.3, 0.5, 0.7, 0.9)),
-    Case(4, "Zipf 1.5", zipf(16), "up to 5.2"),
+    Case(4, "Zipf 1.5", tokens(16).astype(np.float64), "up to 5.2"),
 )  # fmt: skip
 
 
