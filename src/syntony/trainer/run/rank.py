@@ -249,7 +249,7 @@ class Rank:
         tokens = torch.zeros(1, 1, dtype=torch.int64).expand(
             self.shape[0], self.config.model.context // (sizes.cp * sizes.slices)
         )
-        kept_by = held(layers, flats, (tokens, tokens), self.dtype)
+        kept_by = held(layers, flats, (tokens, tokens), self.dtype, sizes.recompute)
         return tuple(
             replace(
                 layer.spec,

@@ -41,14 +41,16 @@ class Held:
     added: tuple[int, ...]
 
 
-def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype) -> list[Held]:
+def held(
+    layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype, recompute: bool
+) -> list[Held]:
     """The bytes of each layer, for a microbatch with the shape of `batch` (tokens and targets of this rank).
 
-    The first two layers of each kind run (the first one's input may be an earlier layer's); others hold as much as the
-    second.
+    The first layer of each kind runs; others of its kind hold as much. With recomputation it is the second one that
+    they are like, and both run: the first one's input may be an earlier layer's.
     """
     kinds = [layer.kind for layer in layers]
-    ran = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < 2]
+    ran = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) <= recompute]
     chosen = [layers[i] for i in ran]
     weights = {}
     for kind in dict.fromkeys(kinds):
