@@ -502,7 +502,7 @@ def usable_cpus(root: str = '/') -> int:
 
 def contiguous(array: object) -> tuple[int, int, str, bool] | None:
     """
-    (address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its elements are ours.
+    (address, elements, dtype, writable) of a torch tensor or of what has the buffer protocol; None unless it is contiguous and its elements are ours.
     """
 
 def allocate(bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "bindings/core/tensor_memory.hpp"
 #include "core/process/usable_cpus.hpp"
 #include "core/shm/shareable_memory.hpp"
 
@@ -101,6 +102,7 @@ std::optional<Memory> memory_of_numpy_array(PyObject* object) {
 
 std::optional<Memory> memory_of(nb::handle array) {
   if (const auto memory = memory_of_numpy_array(array.ptr())) return memory;
+  if (const auto memory = memory_of_tensor(array.ptr())) return memory;
   Py_buffer view;
   if (PyObject_CheckBuffer(array.ptr()) == 0) return std::nullopt;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
@@ -136,8 +138,8 @@ void bind_memory(nb::module_& m) {
       "How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups.");
   m.def("contiguous", &syntony::contiguous, "array"_a,
         nb::sig("def contiguous(array: object) -> tuple[int, int, str, bool] | None"),
-        "(address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its "
-        "elements are ours.");
+        "(address, elements, dtype, writable) of a torch tensor or of what has the buffer protocol; None unless it is "
+        "contiguous and its elements are ours.");
   m.def(
       "allocate",
       [](std::size_t bytes) {

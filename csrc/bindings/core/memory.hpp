@@ -17,7 +17,7 @@ struct Memory {
   bool writable;
 };
 
-/// For objects with the buffer protocol; nothing unless contiguous and with elements of our types.
+/// For torch tensors and objects with the buffer protocol; nothing unless contiguous and with elements of our types.
 [[nodiscard]] std::optional<Memory> memory_of(nanobind::handle array);
 
 }  // namespace syntony

@@ -72,12 +72,12 @@ def _itemsize(dtype: str) -> int:
 
 def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     """The memory of an array on the CPU or a GPU; `what` names it in a UsageError ("the output of all_gather")."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return _of_tensor(array, what)
-    seen = _core.contiguous(array) if type(array) is np.ndarray else None
+    kind, torch = type(array), sys.modules.get("torch")
+    seen = _core.contiguous(array) if kind is np.ndarray or (torch is not None and kind is torch.Tensor) else None
     if seen is not None and (seen[3] or not writable):  # the common case; the rest is for other arrays and for errors
         return Buffer(seen[0], seen[1], seen[2], array)
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _of_tensor(array, what)
     if not isinstance(array, np.ndarray):
         if _on_gpu(array):
             return _of_gpu_array(array, what, writable)

@@ -19,7 +19,7 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
   if (async || (timeout && !(*timeout > 0)) || !priority.is_none() || !partition.is_none()) return false;
   const auto operation = std::ranges::find(kReduceOps, op);
   const std::optional<Memory> source = memory_of(input);
-  const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
+  const std::optional<Memory> target = output.is_none() || output.is(input) ? source : memory_of(output);
   if (!source || !target || !target->writable || source->dtype != target->dtype || operation == kReduceOps.end())
     return false;
   Call call{.collective = collective_named(collective),
