@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syntony.overlap.policies.passes.cut import ALIGNMENT, chunk, slice
+from syntony.overlap.policies.passes.cut import ALIGNMENT, chunk, divisors, slice
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, LayerSpec
 from syntony.overlap.step.layout import Layout
@@ -55,6 +55,11 @@ def test_slices_of_copies_can_be_shared_by_shards() -> None:
 
 def test_experts_are_cut_between_their_all_to_alls() -> None:
     assert cut_by("ep") == {key("dispatch.2.0.f"), key("fwd.2.0.2"), key("combine.2.0.f")}
+
+
+def test_counts_that_cut_evenly() -> None:
+    graph = generate(LAYERS, Layout(dp=2, ep=2, tp=2))
+    assert divisors(graph, 9, ("ep",)) == [1, 2, 3, 4, 5, 6, 8]  # of 240
 
 
 def test_rows_are_cut_everywhere_but_around_a_router() -> None:

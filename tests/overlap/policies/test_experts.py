@@ -136,6 +136,11 @@ def test_pipemoe_cuts_by_all_that_a_chunk_takes_whatever_its_size() -> None:
     ):
         plan = policy("pipemoe").plan(graph, cost)
         assert max(len(parts) for parts in plan.parts.values()) == degree, cost
+    eighths = [
+        replace(layer, transfers=tuple(replace(move, most=8) for move in layer.transfers)) for layer in graph.layers
+    ]
+    plan = policy("pipemoe").plan(generate(eighths, Layout(dp=4, ep=4)), replace(plain, launch=hidden / 50))
+    assert max(len(parts) for parts in plan.parts.values()) == 8  # not sqrt 50, of which 8 rows have no part
 
 
 def test_tutel_switches_between_rows_and_experts() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import OpKey
 
 Doubles = NDArray[np.float64]
@@ -47,7 +47,8 @@ class Cost:
                  communication Op: seconds on its link, by its own key
     amounts      of measured Ops whose amount a policy may change: seconds grow with it
     launch       seconds of measured Ops that do not depend on amounts: each part takes all of them
-    start        seconds that an Op takes beyond its measurement for each further part of a transfer that it starts
+    start        seconds that an Op takes beyond its measurement for each further part of a transfer that it starts or
+                 takes: it cuts rows or joins them, while other parts move
     contention   computation gets slower by this fraction while its device communicates
     level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are then
                  other groups); None: all of them are like `dp`
@@ -99,8 +100,8 @@ class Cost:
                 taken[row] = op.amount / (self.flops * (speeds[op.device] if speeds else 1.0))
         if self.start and not graph.triggered:
             row_of = {op.key: row for row, op in enumerate(graph)}
-            for key, number in started(graph).items():
-                taken[row_of[key]] += self.start * (number - 1)
+            for key, number in further(graph).items():
+                taken[row_of[key]] += self.start * number
         return taken, waited
 
     def _part(self, seconds: float, amount: float, whole: float, parts: int, launch: float) -> float:
@@ -118,11 +119,15 @@ class Cost:
         return {**flat, **self.wires}
 
     def _known(self, graph: Graph, key: OpKey) -> float | None:
-        """Measured seconds; for half of a backward its share of the whole, for a whole one the sum of its halves."""
+        """Measured seconds; for half of a backward its share of the whole, for a whole one the sum of its halves. What a
+        layer leaves to the REBUILD of its gradients is not in a whole one."""
         known = self.measured.get(key)
+        halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+        if known is not None and key.kind == Kind.BACKWARD and graph.layers:
+            layer = graph.layers[key.layer]
+            return self._part(known, sum(layer.halves), sum(layer.backward), 2, self.launch)
         if known is not None or not self.measured:
             return known
-        halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
         if key.kind == Kind.BACKWARD:
             both = [self.measured.get(key._replace(kind=half)) for half in halves]
             return None if None in both else sum(filter(None, both))
@@ -141,15 +146,28 @@ class Cost:
         return self.amounts.get(key, 0.0)
 
 
-def started(graph: Graph) -> Counter[OpKey]:
-    """By Op that computes whole what moves in parts: how many it starts."""
-    return Counter(
-        key
-        for op in graph
-        if op.kind.moves and op.microbatch >= 0 and op.key.part and not op.pieces
-        for key in op.deps
-        if graph[key].lane == COMPUTE and not key.part
-    )
+def further(graph: Graph) -> Counter[OpKey]:
+    """By Op that computes whole beside transfers in parts: how many of these it starts or takes, but for one of each
+    transfer."""
+    met = set[tuple[OpKey, OpKey]]()  # of an Op and a transfer
+    found = Counter[OpKey]()
+
+    def meets(key: OpKey, transfer: Op) -> None:
+        if graph[key].lane == COMPUTE and not key.part:
+            found[key] += (key, transfer.key.whole) in met
+            met.add((key, transfer.key.whole))
+
+    for op in graph:
+        for one in map(graph.__getitem__, op.deps):
+            if _is_part(one):
+                meets(op.key, one)
+            if _is_part(op):
+                meets(one.key, op)
+    return +found
+
+
+def _is_part(op: Op) -> bool:
+    return op.kind.moves and op.microbatch >= 0 and bool(op.key.part) and not op.pieces
 
 
 def line_of(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

@@ -62,9 +62,9 @@ class Crossing:
             return self.whole
         x, rest, kept = self.whole.x, self.whole.rest, self.whole.kept
         mine = self.rule.cut_kept(kept, index, count)
-        return Load(self.rule.cut(x, kept, index, count), self.rule.cut_kept(rest, index, count), mine)
+        return Load(self.rule.cut(x, kept, index, count), self.rule.cut_rest(rest, kept, index, count), mine)
 
     def _joined(self, loads: list[Load]) -> Load:
         x = self.rule.join([load.x for load in loads], [load.kept for load in loads])
-        rest = self.rule.join_kept([load.rest for load in loads])
-        return Load(x, rest, self.rule.join_kept([load.kept for load in loads]))
+        kept = [load.kept for load in loads]
+        return Load(x, self.rule.join_rest([load.rest for load in loads], kept), self.rule.join_kept(kept))

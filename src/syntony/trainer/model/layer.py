@@ -256,11 +256,19 @@ class Transfer:
         return torch.cat(tuple(parts))
 
     def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        """Part `index` of the tensors that stay on the rank, or of their gradients."""
+        """Part `index` of the tensors that stay on the rank."""
         return tuple(tensor.chunk(count)[index] for tensor in kept)
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+
+    def cut_rest(self, rest: tuple[Tensor, ...], kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+        """Part `index` of the tensors that stay on the rank, or of their gradients."""
+        return self.cut_kept(rest, index, count)
+
+    def join_rest(self, parts: Sequence[tuple[Tensor, ...]], kept: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Undoes `cut_rest`, given what `cut_kept` has made of `kept`."""
+        return self.join_kept(parts)
 
 
 @dataclass(frozen=True)

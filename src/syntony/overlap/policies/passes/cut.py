@@ -69,6 +69,11 @@ def chunks(graph: Graph, count: int, lanes: Collection[str]) -> dict[OpKey, int]
     return {key: number for key, number in wanted.items() if number > 1}
 
 
+def divisors(graph: Graph, most: int, lanes: Collection[str]) -> list[int]:
+    """The numbers up to `most` into which `chunk` cuts what moves on these lanes evenly; the first is 1."""
+    return [count for count in range(1, most + 1) if count == max(chunks(graph, count, lanes).values(), default=1)]
+
+
 def cut(graph: Graph, counts: Mapping[OpKey, int]) -> Graph:
     """Cuts every Op into this many parts, at most as many as its bytes allow if ranks share them."""
     parts = {op.key: _parts(graph, op, counts.get(op.key, 1)) for op in graph}

@@ -8,7 +8,7 @@ from math import gcd
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.knob import DEGREES, SIZES, M
 from syntony.overlap.policies.passes import relayout
-from syntony.overlap.policies.passes.cut import chunk
+from syntony.overlap.policies.passes.cut import chunk, divisors
 from syntony.overlap.policies.passes.cut import slice as sliced
 from syntony.overlap.policies.passes.experts import chosen_by_layer, move_experts, pulled, with_guests
 from syntony.overlap.policies.passes.inner import inner_lanes
@@ -51,8 +51,9 @@ def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
 
 @published("Shi et al., PipeMoE, INFOCOM 2023")
 def pipemoe(graph: Graph, cost: Cost) -> Decided:
-    """Computes the degree from linear costs: a chunk takes a + b / k, so k = sqrt(hidden / start), rounded. `start` is
-    what the transfer and the computation of a chunk take whatever its size."""
+    """Computes the degree from linear costs: hidden / k is left exposed, and k chunks take k x start, whatever their
+    size. The least sum is at k = sqrt(hidden / start), or near it where rows do not divide. Its order is tutel's, so
+    that both have one plan if tutel's trials lead to that degree."""
     lanes = inner_lanes(graph, "ep")
     (seconds, _), wires = cost.seconds(graph), cost.wires_of(graph)
     moved = [row for row, op in enumerate(graph) if op.kind is Kind.ALL_TO_ALL]
@@ -60,7 +61,7 @@ def pipemoe(graph: Graph, cost: Cost) -> Decided:
     lines = [line_of(wires, graph.ops[row].lane, Kind.ALL_TO_ALL) for row in moved]
     start = sum(line.alpha + line.fixed for line in lines) / len(lines) + cost.launch + cost.start
     hidden = min(sum(seconds[row] for row in rows) / len(rows) for rows in (moved, inner))
-    degree = 8 if start <= 0 else max(1, min(8, round((hidden / start) ** 0.5)))
+    degree = min(divisors(graph, 8, lanes), key=lambda k: hidden / k + k * start)
     return Decided(chunk(graph, degree, lanes))
 
 
@@ -71,7 +72,8 @@ def pipemoe(graph: Graph, cost: Cost) -> Decided:
 )
 def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
     """Sends chunks in the best of three orders, which includes the best of all for a layer: as they are ready, longest
-    path first, or by need. all_to_all within hosts runs beside all_to_all between hosts, as `direct` always does."""
+    path first, or by need. all_to_all within hosts runs beside all_to_all between hosts, as `direct` always does.
+    Without compression to place, the first of them is often the best: then the plan is that of tutel's degree."""
     cut = chunk(graph, degree, inner_lanes(graph, "ep"))
     return best_of(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 

@@ -9,8 +9,8 @@ changes. A guest's rows are multiplied with the same weights in the same product
 separately by rank, and are added there in the order of the undivided step, to the same bits.
 
 If a dispatch is cut in parts, a part is what is exchanged with a group of ranks (the own group is in the first part,
-whose rows are not sent): FasterMoE's group-wise exchange. The guests go with the first part, whose rows are computed
-with theirs.
+whose rows are not sent): FasterMoE's group-wise exchange. Guests come with the part of their home, and the rows that
+stay for them are computed then, while the next part is on its way.
 
 He et al., FasterMoE (PPoPP 2022), sections 4.1 and 4.2.
 """
@@ -28,6 +28,7 @@ from torch.autograd.function import once_differentiable
 from syntony.overlap.step.demand import Visits
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import added, feed_forward
+from syntony.trainer.model.crossing import Tensors
 from syntony.trainer.model.layer import Branch, ForwardContext, Join, Move, Product, Transfer, Weight
 from syntony.trainer.model.router import slots, unite
 from syntony.trainer.parallel.expert_parallel.rows import Rows
@@ -60,7 +61,7 @@ class Exchange(Rows):
     height: int
 
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
-        going, lent = self._shares(kept[0], count)[index], kept[4] * (index == 0)
+        going, lent = (self._shares(kept[at], count)[index] for at in (0, 4))
         pieces = torch.split(x, self._sizes(kept[0], kept[4]))
         wanted = zip(pieces, self._sizes(going, lent), strict=True)
         return torch.cat([piece if size else piece[:0] for piece, size in wanted])
@@ -69,14 +70,27 @@ class Exchange(Rows):
         pieces = [torch.split(x, self._sizes(part[0], part[4])) for x, part in zip(parts, kept, strict=True)]
         return torch.cat([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
 
-    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        going, coming, near, asked, *rest = kept
-        mine = self._shares(going, count)[index], self._shares(coming, count, -1)[index]
-        if index == 0:
-            return *mine, near, asked, *rest
-        lent, borrowed, *others = rest
-        none = (torch.zeros_like(each) for each in (asked, lent, borrowed))
-        return *mine, near[:0], *none, *others
+    def cut_kept(self, kept: Tensors, index: int, count: int) -> Tensors:
+        return self.cut_rest(kept, kept, index, count)
+
+    def join_kept(self, parts: Sequence[Tensors]) -> Tensors:
+        return self.join_rest(parts, parts)
+
+    def cut_rest(self, rest: Tensors, kept: Tensors, index: int, count: int) -> Tensors:
+        _, _, near, *others = rest
+        by_rank = [
+            self._shares(rest[at], count, way)[index] for at, way in ((0, 1), (1, -1), (3, -1), (4, 1), (5, -1))
+        ]
+        here = self._shares(kept[3], count, -1)[index].tolist()
+        pieces = zip(torch.split(near, kept[3].tolist()), here, strict=True)
+        mine = torch.cat([near[:0], *(piece for piece, size in pieces if size)])
+        return *by_rank[:2], mine, *by_rank[2:], *others[3:]
+
+    def join_rest(self, parts: Sequence[Tensors], kept: Sequence[Tensors]) -> Tensors:
+        pieces = [torch.split(part[2], of[3].tolist()) for part, of in zip(parts, kept, strict=True)]
+        near = torch.cat([piece for of_expert in zip(*pieces, strict=True) for piece in of_expert])
+        going, coming, asked, lent, borrowed = (sum(part[at] for part in parts) for at in (0, 1, 3, 4, 5))
+        return going, coming, near, asked, lent, borrowed, *parts[0][6:]
 
     def _shares(self, numbers: Tensor, count: int, way: int = 1) -> Tensor:
         """Of part p of n: what has to do with the ranks from p / n of the way round on, in one direction."""

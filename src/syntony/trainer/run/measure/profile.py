@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.policies.passes.cut import chunk
-from syntony.overlap.step.cost import Cost, Linear, Wire, started
+from syntony.overlap.step.cost import Cost, Linear, Wire, further
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
@@ -43,12 +43,12 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
     """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
     step = rank.recorded()
 
-    def computed(plan: Plan) -> dict[OpKey, list[float]]:
+    def computed(plan: Plan, of: Callable[[Sequence[float]], float]) -> dict[OpKey, list[float]]:
         measured = rank.measure(plan, steps, batch, rate)
         took: dict[OpKey, list[float]] = defaultdict(list)
         for span in measured.computed:
             took[span.key].append(span.end - span.begin)
-        mine = {str(key): median(seconds) for key, seconds in took.items()}
+        mine = {str(key): of(seconds) for key, seconds in took.items()}
         mine |= {str(OpKey(Kind.OPTIMIZE, layer)): spent / steps for layer, spent in measured.updating.items()}
         found: dict[OpKey, list[float]] = defaultdict(list)
         for blob in rank.world.gather(json.dumps(mine).encode()):
@@ -56,32 +56,33 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
                 found[OpKey.parse(name)].append(seconds)
         return found
 
-    whole, cut = computed(plain(step)), chunk(step, _PARTS, ("tp", "ep"))
+    whole, cut = computed(plain(step), median), chunk(step, _PARTS, ("tp", "ep"))
     cost = cost_of(step, whole, links(rank, step))
     if len(cut) == len(step):
         return cost
-    launch, start = launches(cut, whole, computed(replace(plain(cut), windows={})))
+    launch, start = launches(cut, whole, computed(replace(plain(cut), windows={}), fmean))
     return replace(cost, launch=launch, start=start)
 
 
 def launches(cut: Graph, whole: Mapping[OpKey, list[float]], parts: Mapping[OpKey, list[float]]) -> tuple[float, float]:
     """`Cost.launch` and `Cost.start`, of what ranks have seen of a step and of the same step cut: what a part takes
-    beyond its share, and what an op that is not cut takes for each further part that it starts.
+    beyond its share, and what an op that is not cut takes for each further part that it starts or takes.
 
-    Both are means over ops. On busy processors they are more than the lightest op takes: what moves wakes threads.
+    Both are means over ops, and of what each took in every step: on busy processors what moves wakes threads, and now
+    and then an op waits long for its turn. A median would not count that, but steps do.
     """
     took: dict[OpKey, list[float]] = defaultdict(list)
     for op in cut:
         if op.lane == COMPUTE and len(op.sources) == 1 and op.key in parts and op.sources[0] in whole:
             took[op.sources[0]].append(float(np.mean(parts[op.key])))
-    numbers = started(cut)
+    numbers = further(cut)
     launch, start = list[float](), list[float]()
     for key, seconds in took.items():
         beyond, number = sum(seconds) - float(np.mean(whole[key])), numbers[key]
         if len(seconds) > 1:
             launch.append(beyond / (len(seconds) - 1))
-        elif number > 1:
-            start.append(beyond / (number - 1))
+        elif number:
+            start.append(beyond / number)
     return _mean(launch), _mean(start)
 
 
