@@ -19,9 +19,7 @@ RANKS, LOCAL, HEIGHT, WIDTH = 4, 2, 3, 2
     guests=st.lists(st.booleans(), min_size=RANKS * LOCAL, max_size=RANKS * LOCAL),
     count=st.sampled_from([1, 2, 4]),
 )
-def test_parts_are_the_whole_and_guests_come_with_their_homes(
-    rows: list[int], guests: list[bool], count: int
-) -> None:
+def test_parts_are_the_whole_and_guests_come_with_their_homes(rows: list[int], guests: list[bool], count: int) -> None:
     asked_of = torch.tensor(rows).view(RANKS, RANKS * LOCAL)  # [rank, expert]
     guest = torch.tensor(guests).long()
     comes: dict[int, list[set[int]]] = {}

@@ -119,8 +119,8 @@ class Cost:
         return {**flat, **self.wires}
 
     def _known(self, graph: Graph, key: OpKey) -> float | None:
-        """Measured seconds; for half of a backward its share of the whole, for a whole one the sum of its halves. What a
-        layer leaves to the REBUILD of its gradients is not in a whole one."""
+        """Measured seconds; for half of a backward its share of the whole, for a whole one the sum of its halves. A
+        whole one is without what its layer leaves to the REBUILD of its gradients."""
         known = self.measured.get(key)
         halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
         if known is not None and key.kind == Kind.BACKWARD and graph.layers:

@@ -22,7 +22,7 @@ class Load:
 
     x       the tensor to communicate; or the one assembled from what has arrived
     rest    tensors that stay on the rank, or (backward) their gradients
-    kept    `rest` of the forward pass; backward, what the transfer needs of it
+    kept    `rest` of the forward pass, the same tuple there; backward, what the transfer needs of it
     """
 
     x: Tensor
@@ -62,9 +62,13 @@ class Crossing:
             return self.whole
         x, rest, kept = self.whole.x, self.whole.rest, self.whole.kept
         mine = self.rule.cut_kept(kept, index, count)
-        return Load(self.rule.cut(x, kept, index, count), self.rule.cut_rest(rest, kept, index, count), mine)
+        stays = mine if rest is kept else self.rule.cut_rest(rest, kept, index, count)
+        return Load(self.rule.cut(x, kept, index, count), stays, mine)
 
     def _joined(self, loads: list[Load]) -> Load:
         x = self.rule.join([load.x for load in loads], [load.kept for load in loads])
-        kept = [load.kept for load in loads]
-        return Load(x, self.rule.join_rest([load.rest for load in loads], kept), self.rule.join_kept(kept))
+        parts = [load.kept for load in loads]
+        kept = self.rule.join_kept(parts)
+        if all(load.rest is load.kept for load in loads):
+            return Load(x, kept, kept)
+        return Load(x, self.rule.join_rest([load.rest for load in loads], parts), kept)

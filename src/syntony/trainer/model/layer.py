@@ -262,7 +262,9 @@ class Transfer:
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
 
-    def cut_rest(self, rest: tuple[Tensor, ...], kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+    def cut_rest(
+        self, rest: tuple[Tensor, ...], kept: tuple[Tensor, ...], index: int, count: int
+    ) -> tuple[Tensor, ...]:
         """Part `index` of the tensors that stay on the rank, or of their gradients."""
         return self.cut_kept(rest, index, count)
 

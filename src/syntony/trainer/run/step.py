@@ -162,7 +162,8 @@ class Interpreter:
         out, *others = (tensor.detach() for tensor in kept.outputs)
         if again:
             kept.outputs, kept.context.leaves = (), {}
-        load = Load(out, tuple(others), tuple(others))
+        rest = tuple(others)
+        load = Load(out, rest, rest)
         if s < len(layer.segments) - 1:
             transfer = layer.transfers[s]
             key = OpKey(transfer.name, i, m, direction=FORWARD)

@@ -39,11 +39,11 @@ def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
     return best_of(cost, map(Decided, found))
 
 
-@published("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
+@published("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(4, DEGREES))
 def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
     """Copies experts in demand to the ranks that ask for them ("shadows"). They are chosen for each microbatch by its
-    counts, with the paper's model, beside exchanges in `degree` groups of ranks. Or it always copies a block's first
-    `hot` experts."""
+    counts, with the paper's model, beside exchanges in `degree` groups of ranks: with as many as ranks, a rank begins
+    with what travels nowhere. Or it always copies a block's first `hot` experts."""
     lanes = inner_lanes(graph, "ep")
     welcoming = move_experts(graph, hot) if hot else with_guests(graph, cost)
     return Decided(chunk(welcoming, degree, lanes), orders.need)

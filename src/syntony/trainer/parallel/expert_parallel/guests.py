@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -78,9 +79,7 @@ class Exchange(Rows):
 
     def cut_rest(self, rest: Tensors, kept: Tensors, index: int, count: int) -> Tensors:
         _, _, near, *others = rest
-        by_rank = [
-            self._shares(rest[at], count, way)[index] for at, way in ((0, 1), (1, -1), (3, -1), (4, 1), (5, -1))
-        ]
+        by_rank = [self._shares(rest[at], count, way)[index] for at, way in ((0, 1), (1, -1), (3, -1), (4, 1), (5, -1))]
         here = self._shares(kept[3], count, -1)[index].tolist()
         pieces = zip(torch.split(near, kept[3].tolist()), here, strict=True)
         mine = torch.cat([near[:0], *(piece for piece, size in pieces if size)])
@@ -89,16 +88,14 @@ class Exchange(Rows):
     def join_rest(self, parts: Sequence[Tensors], kept: Sequence[Tensors]) -> Tensors:
         pieces = [torch.split(part[2], of[3].tolist()) for part, of in zip(parts, kept, strict=True)]
         near = torch.cat([piece for of_expert in zip(*pieces, strict=True) for piece in of_expert])
-        going, coming, asked, lent, borrowed = (sum(part[at] for part in parts) for at in (0, 1, 3, 4, 5))
+        going, coming, asked, lent, borrowed = (
+            torch.stack([part[at] for part in parts]).sum(0) for at in (0, 1, 3, 4, 5)
+        )
         return going, coming, near, asked, lent, borrowed, *parts[0][6:]
 
     def _shares(self, numbers: Tensor, count: int, way: int = 1) -> Tensor:
         """Of part p of n: what has to do with the ranks from p / n of the way round on, in one direction."""
-        each = self.ranks // count
-        mask = torch.zeros(count, self.ranks, dtype=numbers.dtype)
-        for offset in range(self.ranks):
-            mask[offset // each, (self.place + way * offset) % self.ranks] = 1
-        return (numbers.view(1, self.ranks, -1) * mask.unsqueeze(2)).view(count, -1)
+        return (numbers.view(1, self.ranks, -1) * _met(self.ranks, self.place, count, way)).view(count, -1)
 
     def _sizes(self, rows: Tensor, guests: Tensor) -> list[int]:
         """Of what goes to each rank: weights, rows, weights, rows, .."""
@@ -111,6 +108,13 @@ class Exchange(Rows):
         if back:
             going, coming = coming, going
         return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
+
+
+@cache
+def _met(ranks: int, place: int, count: int, way: int) -> Tensor:
+    """1 for the ranks that a part has to do with, int64 [part, rank, 1]."""
+    offsets = (torch.arange(ranks) - place) * way % ranks
+    return (offsets // (ranks // count) == torch.arange(count).unsqueeze(1)).long().unsqueeze(2)
 
 
 def hosting(branch: Branch, model: Model, ranks: int, place: int, visits: Visits, even: bool) -> Branch:
