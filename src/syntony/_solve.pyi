@@ -160,6 +160,9 @@ class BalancedPaths:
     """Paths as columns; see csrc/solve/graph/balanced_paths.hpp."""
 
     @property
+    def demand(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
     def offset(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
     @property
@@ -174,9 +177,9 @@ class BalancedPaths:
     @property
     def proven(self) -> float: ...
 
-def balanced_paths(nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], path_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], path_link: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], time: float, tolerance: float, seconds: float) -> BalancedPaths:
+def balanced_paths(nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hop_demand: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hop_step: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], hop_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hop_link: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], time: float, tolerance: float, seconds: float) -> BalancedPaths:
     """
-    One path per demand, balanced over the links by exponential prices. ValueError where no path leads.
+    One path per demand, balanced over the links by exponential prices; only those that changed are returned. ValueError where no path leads.
     """
 
 class NegotiatedTrees:

@@ -17,6 +17,7 @@ void bind_mending(nb::module_& m) {
     return [member](const BalancedPaths& paths) { return syntony::array_of(paths.*member); };
   };
   nb::class_<BalancedPaths>(m, "BalancedPaths", "Paths as columns; see csrc/solve/graph/balanced_paths.hpp.")
+      .def_prop_ro("demand", column(&BalancedPaths::demand), nb::rv_policy::move)
       .def_prop_ro("offset", column(&BalancedPaths::offset), nb::rv_policy::move)
       .def_prop_ro("link", column(&BalancedPaths::link), nb::rv_policy::move)
       .def_prop_ro("prices", column(&BalancedPaths::prices), nb::rv_policy::move)
@@ -26,16 +27,18 @@ void bind_mending(nb::module_& m) {
       "balanced_paths",
       [](std::uint32_t nodes, const Column<std::int32_t>& tails, const Column<std::int32_t>& heads,
          const Column<double>& capacities, const Column<std::int32_t>& source, const Column<std::int32_t>& target,
-         const Column<std::int64_t>& weight, const Column<std::int64_t>& path_offset,
-         const Column<std::int64_t>& path_link, double time, double tolerance, double seconds) {
+         const Column<std::int64_t>& weight, const Column<std::int32_t>& hop_demand,
+         const Column<std::int32_t>& hop_step, const Column<std::int64_t>& hop_offset,
+         const Column<std::int32_t>& hop_link, double time, double tolerance, double seconds) {
         const nb::gil_scoped_release unlocked;
         return syntony::balanced_paths({nodes, span_of(tails), span_of(heads), span_of(capacities), span_of(source),
-                                        span_of(target), span_of(weight), span_of(path_offset), span_of(path_link),
-                                        time, tolerance, seconds});
+                                        span_of(target), span_of(weight), span_of(hop_demand), span_of(hop_step),
+                                        span_of(hop_offset), span_of(hop_link), time, tolerance, seconds});
       },
-      "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "path_offset"_a,
-      "path_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
-      "One path per demand, balanced over the links by exponential prices. ValueError where no path leads.");
+      "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "hop_demand"_a, "hop_step"_a,
+      "hop_offset"_a, "hop_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
+      "One path per demand, balanced over the links by exponential prices; only those that changed are returned. "
+      "ValueError where no path leads.");
   using syntony::NegotiatedTrees;
   nb::class_<NegotiatedTrees>(m, "NegotiatedTrees", "Hops of trees; see csrc/solve/trees/negotiated.hpp.")
       .def_prop_ro(

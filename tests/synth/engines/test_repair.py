@@ -17,6 +17,7 @@ from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.repair import repair
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies import parse
 from tests.sampled import one_in
@@ -99,6 +100,29 @@ def test_a_large_all_to_all_is_balanced_again() -> None:
     gap = gap_of(new)
     assert gap is not None
     assert gap <= Fraction(2, 100)
+
+
+@pytest.mark.parametrize(("lost", "slowed"), [(("nic0.0",), ()), ((), ("nic3.2-network@50%",))])
+def test_paths_that_lost_nothing_stay_as_they_were(lost: tuple[str, ...], slowed: tuple[str, ...]) -> None:
+    old = made("dgx-h100:6", "all_to_all")
+    new = mended(old, *lost, slowed=slowed)
+    gap = gap_of(new)
+    assert gap is not None
+    assert gap <= Fraction(1, 100)
+    ways = [ways_of(schedule) for schedule in (old, new)]
+    assert len(ways[0] & ways[1]) > 0.9 * len(ways[0])
+
+
+def ways_of(schedule: Schedule) -> set[tuple[tuple[str, str], ...]]:
+    """The path of every chunk, by names of the links' ends."""
+    schedule = expand(schedule)
+    nodes = schedule.topology.nodes
+    ways: dict[int, list[tuple[int, tuple[str, str]]]] = {}
+    for row in schedule.transfers.rows():
+        for number, link in enumerate(schedule.topology.links[link] for link in row.route):
+            hop = (row.step << 16 | number, (nodes[link.src].name, nodes[link.dst].name))
+            ways.setdefault(row.value, []).append(hop)
+    return {tuple(ends for _, ends in sorted(way)) for way in ways.values()}
 
 
 def test_members_stay_members() -> None:

@@ -49,6 +49,8 @@ LP_SECONDS = 20
 """Time limit of HiGHS, which some networks need; a solution that is not optimal is not used."""
 MAX_SPREAD = 10_000_000
 """Most sources times node pairs for `spread_load`: about a second."""
+_SPREAD_TOGETHER = 16
+"""Sources whose data `spread_load` spreads at once."""
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 60, 840, 2**20)
 _WORD = 2**63
 
@@ -185,19 +187,24 @@ class _Demands:
         capacity = np.asarray([float(amount) for amount in pairs.capacity])
         paths = self._paths(np.ones(len(capacity), np.int64))
         load = np.zeros(int(pairs.orbit.max()) + 1)
-        for times, source in zip(self.times, self.sources, strict=True):
-            distance = paths.distances(int(self.members[source]))
-            arriving = np.zeros(self.arcs.nodes)
-            arriving[self.members] = self.table[source]
-            last = np.flatnonzero(distance[pairs.heads] == distance[pairs.tails] + 1)
-            tails, heads = pairs.tails[last], pairs.heads[last]
-            part = capacity[last] / np.bincount(heads, capacity[last], self.arcs.nodes)[heads]
+        nodes, sources, times = self.arcs.nodes, np.asarray(self.sources), np.asarray(self.times)
+        for first in range(0, len(sources), _SPREAD_TOGETHER):
+            # A copy of the network per source, node v of the k-th at k * nodes + v.
+            some = sources[first : first + _SPREAD_TOGETHER]
+            distance = np.stack([paths.distances(int(node)) for node in self.members[some]])
+            whole = np.zeros(distance.shape)
+            whole[:, self.members] = self.table[some] * times[first : first + _SPREAD_TOGETHER, None]
+            arriving = whole.reshape(-1)
+            copy, last = np.nonzero(distance[:, pairs.heads] == distance[:, pairs.tails] + 1)
+            tails, heads = copy * nodes + pairs.tails[last], copy * nodes + pairs.heads[last]
+            part = capacity[last] / np.bincount(heads, capacity[last], len(arriving))[heads]
             # From the farthest nodes inwards, nodes of equal distance at once.
-            order = np.argsort(-distance[heads], kind="stable")
-            for ring in np.split(order, np.flatnonzero(np.diff(distance[heads][order])) + 1):
+            far = -distance.reshape(-1)[heads]
+            order = np.argsort(far, kind="stable")
+            for ring in np.split(order, np.flatnonzero(np.diff(far[order])) + 1):
                 moved = arriving[heads[ring]] * part[ring]
-                arriving += np.bincount(tails[ring], moved, self.arcs.nodes)
-                load += times * np.bincount(pairs.orbit[last[ring]], moved, len(load))
+                arriving += np.bincount(tails[ring], moved, len(arriving))
+                load += np.bincount(pairs.orbit[last[ring]], moved, len(load))
         room = np.bincount(pairs.orbit, capacity)
         return float((load / room).max() * self.unit / self.arcs.unit)
 

@@ -9,7 +9,8 @@ spare capacity, and the others are kept:
     all_gather, broadcast      a tree per chunk
     reduce_scatter, reduce     the same, backwards
     all_reduce                 trees for sums, then trees for copies, which share the links
-    all_to_all, gather, ..     a path per chunk; lost ones are rerouted, and all balanced (graph/balanced_paths.hpp)
+    all_to_all, gather, ..     a path per chunk; lost ones are rerouted, and those over links that are too full
+                               (graph/balanced_paths.hpp)
 
 The exact bound of the degraded network determines how much each link may carry; the gap to it is part of the result. A
 schedule that does not consist of trees or paths (because switches add, or sums cross) is synthesized anew by engine
@@ -36,12 +37,12 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import auto
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.flow import search as flow
-from syntony.synth.engines.flow.whole import balanced, transfers_along, whole_paths
+from syntony.synth.engines.flow.whole import Hops, balanced, transfers_along, whole_paths
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.forest.grafting import Standing, best_grafted
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
-from syntony.synth.model.schedule import Schedule
+from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import seconds_per_byte
@@ -201,23 +202,13 @@ def _by_chunk(chunk: Integers, step: Integers) -> Integers:
 def _rerouted(
     old: Schedule, damage: Degraded, rank_at: Integers, collective: Collective, time: Fraction, budget: Budget
 ) -> Schedule:
-    """Chunks on their old paths if these still exist, all balanced. Raises NotMendableError."""
+    """Chunks on their old paths if these still exist and are not too full. Raises NotMendableError."""
     moved, before = old.transfers, old.collective
     if (old.values.rank < 0).any():
         raise NotMendableError("paths sum nothing")
-    chunk_of = old.values.chunk[moved.value]
-    order = _by_chunk(chunk_of, moved.step)
-    lengths = np.diff(moved.offset)[order]
-    link = damage.link_at[pieces(moved.link, moved.offset[:-1][order], lengths)]
-    path = np.repeat(chunk_of[order], lengths)
-    broken = np.zeros(len(before.chunks), bool)
-    broken[path[link < 0]] = True
-    kept = np.flatnonzero(_kept_chunks(before, rank_at))
-    hops = np.bincount(path, minlength=len(before.chunks))
-    first = np.cumsum(hops) - hops
-    hops[broken] = 0
-    new_link = pieces(link, first[kept], hops[kept])
-    offset = np.concatenate(([0], np.cumsum(hops[kept])))
+    kept = _kept_chunks(before, rank_at)
+    chunk = np.where(kept, np.cumsum(kept, dtype=np.int32) - 1, -1)[old.values.chunk][moved.value]
+    hops = Hops(chunk, moved.step, moved.offset, damage.link_at.astype(np.int32)[moved.link])
 
     network = Network(damage.topology, collective)
     block, ranks = collective.chunks.block.astype(np.int64), collective.ranks
@@ -228,12 +219,23 @@ def _rerouted(
         "scatter": (root, block),
     }[collective.kind]
     away = np.flatnonzero(sender != receiver)
-    old_offset = np.concatenate(([0], np.cumsum(np.diff(offset)[away])))
-    old_link = pieces(new_link, offset[:-1][away], np.diff(offset)[away])
     arcs = Arcs.of(network)
-    known = old_offset, old_link
-    paths = balanced(network, arcs, sender[away], receiver[away], away, known, time, budget.left(), NEAR)
-    transfers = transfers_along(network, away, paths.offset, np.asarray(arcs.links)[paths.link])
+    paths = balanced(network, arcs, sender[away], receiver[away], away, hops, time, budget.left(), NEAR)
+    changed = away[paths.demand]
+    anew = transfers_along(network, changed, paths.offset, np.asarray(arcs.links)[paths.link])
+    staying = np.ones(len(block) + 1, bool)
+    staying[changed] = staying[-1] = False
+    rows, lengths, new_rank = staying[chunk], np.diff(moved.offset), rank_at.astype(np.int32)
+    value = np.concatenate((chunk[rows], anew.value))
+    transfers = Transfers(
+        value,
+        value,
+        np.concatenate((new_rank[moved.src[rows]], anew.src)),
+        np.concatenate((new_rank[moved.dst[rows]], anew.dst)),
+        np.concatenate((moved.step[rows], anew.step)),
+        np.cumsum(np.concatenate(([0], lengths[rows], np.diff(anew.offset)))),
+        np.concatenate((hops.link[np.repeat(rows, lengths)], anew.link)),
+    )
     count = len(block)
     values = Values(np.arange(count), sender, np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
     return Schedule(damage.topology, collective, values, transfers)

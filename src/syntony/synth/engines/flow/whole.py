@@ -15,7 +15,7 @@ A hop's step is its number on the path.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -45,6 +45,27 @@ _MOST_WEIGHT = 2**31 - 1
 Integers = NDArray[np.signedinteger]
 
 
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """The paths that chunks have so far, H hops in any order.
+
+    chunk   (H,)    -1: of none of the chunks in question
+    step    (H,)    orders the hops of a chunk
+    offset  (H+1,)  hop h takes link[offset[h]:offset[h + 1]] of the topology; -1: lost, and with it the path
+    """
+
+    chunk: Integers
+    step: Integers
+    offset: Integers
+    link: Integers
+
+    @staticmethod
+    def none() -> Hops:
+        """No chunk has a path yet."""
+        empty = np.zeros(0, np.int32)
+        return Hops(empty, empty, np.zeros(1, np.int64), empty)
+
+
 def whole_paths(network: Network, bounds: Bounds, engine: str, seconds: float) -> Schedule:
     """A schedule of an all_to_all, with the bounds that it came with or better ones. Raises EngineError."""
     arcs = Arcs.of(network)
@@ -52,11 +73,10 @@ def whole_paths(network: Network, bounds: Bounds, engine: str, seconds: float) -
     ranks = cut.ranks
     sender, receiver = cut.chunks.block // ranks, cut.chunks.block % ranks
     moved = np.flatnonzero(sender != receiver)
-    none = (np.zeros(len(moved) + 1, np.int64), np.zeros(0, np.int64))
     aim = bounds.throughput.seconds_per_byte
     network_cut = Network(network.topology, cut)
-    paths = balanced(network_cut, arcs, sender[moved], receiver[moved], moved, none, aim, seconds)
-    transfers = transfers_along(network, moved, paths.offset, np.asarray(arcs.links)[paths.link])
+    paths = balanced(network_cut, arcs, sender[moved], receiver[moved], moved, Hops.none(), aim, seconds)
+    transfers = transfers_along(network, moved[paths.demand], paths.offset, np.asarray(arcs.links)[paths.link])
     count = len(cut.chunks)
     values = Values(np.arange(count), sender, np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
     throughput = bounds.throughput
@@ -73,21 +93,24 @@ def balanced(
     sender: Integers,
     receiver: Integers,
     chunks: Integers,
-    before: tuple[Integers, Integers],
+    before: Hops,
     aim: Fraction,
     seconds: float,
     tolerance: float = TOLERANCE,
 ) -> _solve.BalancedPaths:
     """A path over the arcs for each of the chunks, from sender to receiver (ranks of the collective).
 
+    Returns those that are not the chunk's path so far; `demand` counts the given chunks.
+
     chunks  ascending by sender
-    before  the paths so far, as offsets and links of the topology; empty where a chunk has none
     aim     seconds per byte below which nothing can be; the search ends within `tolerance` of it
     """
     collective, members = network.collective, np.asarray(network.collective.members)
     fastest = max(arcs.capacity)
-    arc_of = np.full(len(network.topology.links), -1)
+    arc_of = np.full(len(network.topology.links) + 1, -1, np.int32)
     arc_of[list(arcs.links)] = np.arange(len(arcs.links))
+    demand_of = np.full(len(collective.chunks) + 1, -1, np.int32)
+    demand_of[chunks] = np.arange(len(chunks))
     return _solve.balanced_paths(
         arcs.nodes,
         arcs.tails,
@@ -96,8 +119,10 @@ def balanced(
         members[sender].astype(np.int32),
         members[receiver].astype(np.int32),
         collective.chunks.weight[chunks].astype(np.int64),
-        before[0].astype(np.int64),
-        arc_of[before[1]].astype(np.int64),
+        demand_of[before.chunk],
+        before.step,
+        before.offset,
+        arc_of[before.link],
         float(aim / collective.unit * arcs.unit * fastest),
         tolerance,
         seconds,
@@ -130,7 +155,7 @@ def transfers_along(network: Network, chunks: Integers, offset: Integers, link: 
     position[list(collective.members)] = np.arange(collective.ranks)
     path = np.repeat(np.arange(len(chunks)), np.diff(offset))
     ends = np.flatnonzero(is_rank[heads[link]])
-    starts = np.concatenate(([0], ends[:-1] + 1))
+    starts = np.concatenate(([0], ends + 1))[:-1]
     of_path = path[ends]
     first = np.flatnonzero(np.diff(of_path, prepend=-1))
     step = np.arange(len(ends)) - np.repeat(first, np.diff(first, append=len(ends)))

@@ -32,6 +32,8 @@ from syntony.topologies.topology import Topology
 
 SLACKS = (0.01, 0.04, 0.1, 0.3)
 """How far above the bound links may be loaded; tried one after another until the trees fit."""
+LEAST_SLACK = 0.001
+"""Tried before, for existing trees: few are moved, so most fit as well as they did."""
 FINE = 256
 """Trees are cut until the slowest link can carry at least this many."""
 ROUNDS = 60
@@ -104,7 +106,7 @@ def best_grafted(
 ) -> Schedule | None:
     """The best schedule over several slacks, at least one attempt. None if a tree has a cycle."""
     best: tuple[Fraction, Schedule] | None = None
-    for slack in SLACKS:
+    for slack in SLACKS if not len(standing.head) else (LEAST_SLACK, *SLACKS):
         if best and not deadline.left():
             break
         trees = _regrafted(topology, collective, standing, time, slack)
