@@ -14,9 +14,9 @@ from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
-from syntony.benchmarks.runtime import anatomy, choices, meeting
+from syntony.benchmarks.runtime import anatomy, choices, meeting, transports
 from syntony.benchmarks.runtime.measured.duel import Rules, part
-from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
+from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, Measured, case_of
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 from tests.benchmarks.stand_in import OffByOne, StandIn
@@ -172,3 +172,30 @@ def test_the_default_competes_with_all_that_can_be_named(monkeypatch: pytest.Mon
 
 def test_ranks_of_four_processes_meet() -> None:
     assert 0 < meeting.seconds("rank 0", 8) < meeting.SECONDS
+
+
+# ---- transports ------------------------------------------------------------------------------------------------------
+def test_a_transport_is_compared_with_ours_and_no_time_is_told_of_a_wrong_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twice as slow as what it must reach 0.9 of, and wrong at one size."""
+    turns: list[str] = []
+
+    def measured(way: transports.Way, ranks: int, collective: str, choice: Choice) -> list[Measured]:
+        turns.append(way.name)
+        seconds = 2e-3 if way.name == "ucx" else 1e-3
+        wrong = [3 if size == 1000 and way.name == "ucx" else 0 for size in choice.sizes]
+        return [
+            Measured(collective, ranks, size, {"auto": seconds}, bad)
+            for size, bad in zip(choice.sizes, wrong, strict=True)
+        ]
+
+    monkeypatch.setattr(transports, "measure", measured)
+    options = argparse.Namespace(collectives="all_reduce", ranks="2", sizes="8,1000", rounds=2, transport="ucx")
+    sockets, memory = transports.TABLE.parts(options)
+    right, wrong, mean = sockets.rows()
+    assert turns == ["ucx", "tcp"] * 2
+    assert right == Row(("all_reduce", 2, 8, "2000.0", "1000.0", "0.50"))
+    assert wrong == Row(("all_reduce", 2, 1000, "", "", ""), "6 wrong elements")
+    assert mean.missed == "less than 0.9 of tcp; the worst is 0.50"
+    assert len(memory.columns) == len(next(memory.rows()).cells) == 7

@@ -54,7 +54,7 @@ class FrameLink : protected FrameSink {
   /// to `slot`.
   virtual void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
                     std::byte* slot);
-  /// True if a payload that has begun to arrive in one place can be completed in another.
+  /// True if payloads may arrive where they are expected: those that have begun to can be completed in another place.
   [[nodiscard]] virtual bool redirects() const { return false; }
   /// The rest of a payload arriving at `from` goes to `to`, to which the first part has been copied.
   virtual void redirect(std::span<const std::byte> /*from*/, std::byte* /*to*/) {}

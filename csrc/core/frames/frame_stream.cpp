@@ -89,6 +89,12 @@ std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header)
   return frame.elsewhere != nullptr ? frame.elsewhere : slots_.room(number, header.length);
 }
 
+std::byte* FrameReceiver::place_in_slot(std::uint64_t number) {
+  Frame& frame = frames_[number % frames_.size()];
+  frame.elsewhere = nullptr;
+  return slots_.room(number, frame.header.length);
+}
+
 void FrameReceiver::expect(std::uint32_t ahead, const FrameHeader& header, std::byte* place) {
   if (ahead >= frames_.size() || !link_.redirects()) return;
   Frame& frame = frames_[(released_ + ahead) % frames_.size()];

@@ -109,6 +109,8 @@ class FrameReceiver final : public Receiver {
 
   /// Where the payload of frame `number` belongs; nullptr if the sender had no slot for it.
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
+  /// The slot of a placed frame, where its payload will arrive after all.
+  [[nodiscard]] std::byte* place_in_slot(std::uint64_t number);
   void arrived(std::uint64_t number) { frames_[number % frames_.size()].state = State::arrived; }
   [[nodiscard]] StreamKey key() const { return key_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }

@@ -111,8 +111,9 @@ bool UcxLink::fence() {
 void UcxLink::take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous) {
   std::byte* const slot = believe(message, bytes);
   if (slot == nullptr) return;
-  if (rendezvous) {
-    fetch(message, slot, data);
+  if (rendezvous) {  // it takes its time, and what is expected elsewhere may have to be forgotten meanwhile
+    const StreamKey key{message.prefix.channel, message.prefix.window};
+    fetch(message, receiver(key).place_in_slot(message.prefix.number), data);
   } else {
     std::memcpy(slot, data, bytes);
     arrived(message.prefix);

@@ -27,6 +27,8 @@ class UcxLink final : public MessageLink {
 
   using MessageLink::sent;
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
+  /// What was sent along with its header arrives at once.
+  [[nodiscard]] bool redirects() const override { return true; }
 
   /// A message from this rank, called inside UcxWorker::progress(). For a rendezvous, `data` is UCX's descriptor of it.
   void take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous);

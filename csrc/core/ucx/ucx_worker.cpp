@@ -16,7 +16,7 @@ std::shared_ptr<Port> open_ucx_port() { return std::make_shared<UcxWorker>(); }
 UcxWorker::UcxWorker(const UcxLibrary& ucx) : ucx_(ucx) {
   ucp_config_t* config = nullptr;
   require(ucx_.config_read(nullptr, nullptr, &config), "read its configuration");
-  suit_to_sockets(*config);
+  suit_without_rdma(*config);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -32,20 +32,24 @@ UcxWorker::UcxWorker(const UcxLibrary& ucx) : ucx_(ucx) {
   }
 }
 
-// Over sockets, a rendezvous takes two more messages and their latency, and its payload is copied out of one of UCX's
-// buffers anyway: it is better to send a slot eagerly, as one message, in one system call. User settings are kept.
-void UcxWorker::suit_to_sockets(ucp_config_t& config) const {
+// A rendezvous takes two more messages and their latency. Over sockets its payload is copied out of one of UCX's
+// buffers anyway, and over shared memory it cannot arrive where it is expected: it is better to send a slot eagerly,
+// over sockets as one message, in one system call. User settings are kept.
+void UcxWorker::suit_without_rdma(ucp_config_t& config) const {
+  if (has_rdma()) return;
   const char* const chosen = std::getenv("UCX_TLS");
   const std::string_view transports = chosen == nullptr ? "all" : chosen;
-  if (has_rdma() || (transports.find("all") == transports.npos && transports.find("tcp") == transports.npos)) return;
+  const bool sockets = transports.find("all") != transports.npos || transports.find("tcp") != transports.npos;
   struct Setting {
     const char* variable;
     const char* name;
     const char* value;
+    bool applies;
   };
-  for (const Setting& setting :
-       {Setting{"UCX_RNDV_THRESH", "RNDV_THRESH", "256k"}, Setting{"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "264k"}}) {
-    if (std::getenv(setting.variable) == nullptr) ucx_.config_modify(&config, setting.name, setting.value);
+  for (const Setting& setting : {Setting{"UCX_RNDV_THRESH", "RNDV_THRESH", "256k", true},
+                                 Setting{"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "264k", sockets}}) {
+    if (!setting.applies || std::getenv(setting.variable) != nullptr) continue;
+    ucx_.config_modify(&config, setting.name, setting.value);
   }
 }
 

@@ -41,7 +41,7 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
 
  private:
   void require(ucs_status_t status, const char* what) const;
-  void suit_to_sockets(ucp_config_t& config) const;
+  void suit_without_rdma(ucp_config_t& config) const;
   void open_worker();
   void close();
 

@@ -56,7 +56,8 @@ ROOMS = {
     "runtime": _room(
         "what the runtime reaches",
         "runtime",
-        "anatomy choices gloo mpi latency limit kill mismatch soak import meeting priority hosts wire decode over",
+        "anatomy choices gloo mpi latency limit kill mismatch soak import meeting priority hosts wire "
+        "transports decode over",
     ),
     "overlap": _room(
         "what overlap reaches",
