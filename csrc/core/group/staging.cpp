@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/kernels/kernels.hpp"
@@ -14,6 +15,19 @@ struct Range {
   const std::byte* end;
   [[nodiscard]] bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
+
+/// From the first byte of all inputs, or of all outputs, to the last.
+template <typename Byte>
+Range range_of(std::span<const Block> blocks, Byte* Block::* memory, std::size_t element_bytes) {
+  Range range{nullptr, nullptr};
+  for (const Block& block : blocks) {
+    if (block.*memory == nullptr || block.elements == 0) continue;
+    const std::byte* const begin = block.*memory;
+    const std::byte* const end = begin + block.elements * element_bytes;
+    range = range.end == nullptr ? Range{begin, end} : Range{std::min(range.begin, begin), std::max(range.end, end)};
+  }
+  return range;
+}
 
 std::size_t input_bytes(const Call& call) {
   std::size_t bytes = 0;
@@ -46,6 +60,10 @@ bool crossing(const Call& call) {
   if (call.blocks.size() == 1) {
     const Block& only = call.blocks.front();
     return only.input != nullptr && only.output != nullptr && overwrites(only, only);
+  }
+  if (!range_of(call.blocks, &Block::input, call.element_bytes())
+           .overlaps(range_of(call.blocks, &Block::output, call.element_bytes()))) {
+    return false;
   }
   std::vector<const Block*> inputs;
   for (const Block& block : call.blocks) {

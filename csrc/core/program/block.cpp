@@ -25,4 +25,19 @@ std::vector<Block> blocks_of(Collective collective, const Member& member, std::s
   return blocks;
 }
 
+std::vector<Block> even_blocks(Collective collective, const Member& member, const std::byte* input, std::byte* output,
+                               std::size_t elements, std::size_t element_bytes) {
+  const CollectiveFacts& facts = facts_of(collective);
+  const std::uint32_t destinations = blocks_of_source(collective, member.ranks);
+  const std::size_t bytes = elements * element_bytes;
+  std::vector<Block> blocks(block_count(collective, member.ranks), Block{.elements = elements});
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+    const std::size_t given = facts.by_destination ? i % destinations : 0,
+                      taken = facts.by_source ? i / destinations : 0;
+    if (starts_with(collective, member.ranks, member.root, member.rank, i)) blocks[i].input = input + given * bytes;
+    if (ends_with(collective, member.ranks, member.root, member.rank, i)) blocks[i].output = output + taken * bytes;
+  }
+  return blocks;
+}
+
 }  // namespace syntony

@@ -55,4 +55,8 @@ struct Member {
                                            std::span<const InputPart> inputs, std::span<const OutputPart> outputs,
                                            std::size_t elsewhere = 0);
 
+/// The same for parts of `elements` elements, consecutive in `input` and in `output`.
+[[nodiscard]] std::vector<Block> even_blocks(Collective collective, const Member& member, const std::byte* input,
+                                             std::byte* output, std::size_t elements, std::size_t element_bytes);
+
 }  // namespace syntony
