@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from syntony import _core
 from syntony.benchmarks.synthesis import stragglers
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_program
 from syntony.synth.model.collective import Collective
-from syntony.synth.simulation.program_simulator import simulate_program
+from syntony.synth.simulation.lane_classes import one_of_each
+from syntony.synth.simulation.program_simulator import Lanes, simulate_program
 
 
 @pytest.mark.parametrize(("ranks", "percent"), [(3, 75), (8, 50), (8, 60), (8, 75), (8, 90), (12, 60)])
@@ -29,10 +31,22 @@ def test_others_go_ahead_of_a_late_rank() -> None:
     assert stragglers.UNIT <= took < 1.01 * stragglers.UNIT
 
 
+@pytest.mark.parametrize("percent", [50, 75])
+def test_with_hundreds_of_ranks_one_of_each_kind_is_simulated(percent: int) -> None:
+    ranks = 160
+    topology, size = stragglers.slowed(ranks, percent), stragglers.slow_size(ranks, percent / 100)
+    lanes = Lanes.of(stragglers.unequal(ranks, percent / 100), topology, size)
+    found = one_of_each(lanes.columns)
+    assert found is not None
+    assert len(found[0].lane_slices) < 10
+    bound = bounds_of(topology, Collective.make("all_reduce", ranks)).seconds(size)
+    assert bound <= lanes.run().seconds < stragglers.MOST * bound
+
+
 @pytest.mark.parametrize("percent", [50, 90])
 def test_extrapolated_times(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    topology, program = stragglers.slowed(20, percent), stragglers.unequal(20, percent / 100)
+    topology, ring = stragglers.slowed(20, percent), _core.build("ring", "all_reduce", 20)
     size = 20 * stragglers.LEAST_SHARE
-    every = stragglers.slow_seconds(program, topology, size)
+    every = stragglers.ring_seconds(ring, topology, size)
     monkeypatch.setattr(stragglers, "EVERY_MESSAGE", 19)
-    assert stragglers.slow_seconds(program, topology, size) == pytest.approx(every, rel=1e-3)
+    assert stragglers.ring_seconds(ring, topology, size) == pytest.approx(every, rel=1e-3)

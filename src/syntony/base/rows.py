@@ -21,6 +21,18 @@ def distinct(rows: Integers) -> tuple[Integers, Integers]:
     return _numbered(key, kinds)
 
 
+def alike(offset: Integers, column: Integers) -> Integers:
+    """The class of every piece of a ragged column; equal pieces (entries from -1) are of one class."""
+    lengths = np.diff(offset)
+    kind, kinds = np.zeros(len(lengths), np.int64), 0
+    for length in np.unique(lengths):  # pieces of one length are a table without padding
+        chosen = np.flatnonzero(lengths == length)
+        first, kind[chosen] = distinct(column[offset[chosen][:, None] + np.arange(length)])
+        kind[chosen] += kinds
+        kinds += len(first)
+    return kind
+
+
 def in_order(numbers: Integers) -> Integers:
     """A stable argsort of numbers from 0 on.
 

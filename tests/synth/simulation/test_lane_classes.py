@@ -14,7 +14,7 @@ from syntony.synth.model.references import References
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
 from syntony.synth.simulation.message_sizes import MessageSizes
-from syntony.synth.simulation.program_simulator import sim_program_of
+from syntony.synth.simulation.program_simulator import Lanes, sim_program_of
 from syntony.synth.simulation.sim_program import SimProgram, simulate_sim_program
 from syntony.topologies.parse import parse
 
@@ -51,6 +51,22 @@ def test_one_of_each_takes_as_long_as_all(wires: str) -> None:
             expected = simulate_sim_program(every).seconds
             assert simulate_sim_program(found[0]).seconds == pytest.approx(expected, rel=1e-9), (algorithm, collective)
     assert alike >= 4
+
+
+@pytest.mark.parametrize("percent", [50, 75])
+def test_lanes_wait_for_others_in_any_order(percent: int) -> None:
+    """One slow rank: to every other one it comes at another place among those whose data is summed."""
+    ranks = 7
+    topology, shares = (
+        parse(f"star:{ranks},slowed=rank6-switch@{percent}%"),
+        _core.shares_for([1.0] * 6 + [percent / 100]),
+    )
+    lanes = Lanes.of(_core.build("two_shot", "all_reduce", ranks, shares=shares), topology, sum(shares), 1 << 16)
+    found = one_of_each(lanes.columns)
+    assert found is not None
+    assert simulate_sim_program(found[0]).seconds == pytest.approx(
+        simulate_sim_program(lanes.columns).seconds, rel=1e-9
+    )
 
 
 def test_a_ring_is_one_rank() -> None:

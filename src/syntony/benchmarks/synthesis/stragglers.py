@@ -42,19 +42,23 @@ LEAST_SHARE = 8 << 20
 UNIT = SIZE / float(ABSTRACT_BANDWIDTH)
 """Seconds of S/B."""
 LATE_RANKS = (4, 8, 16, 32, 64)
-SLOW_RANKS = (8, 16, 32, 64, 128, 256)
+SLOW_RANKS = (8, 16, 32, 64, 128, 256, 512, 1024)
 EVERY_MESSAGE = 64
-"""Ranks up to which every message is simulated."""
+"""Ranks up to which every message of the ring is simulated."""
 SHARES = (50, 60, 75, 90)
 """Percent of its bandwidth."""
 SPEEDUP, MOST = 1.2, 1.01
 """Goals: over the usual all_reduce where a rank is late; over the bound where it is slow."""
 
 
+def shares(ranks: int, last: float) -> list[int]:
+    """For ranks of which the last one's wire has `last` of the others' rate; 0: it is late."""
+    return _core.shares_for([1.0] * (ranks - 1) + [last])
+
+
 def unequal(ranks: int, last: float) -> Program:
-    """all_reduce for ranks of which the last one's wire has `last` of the others' rate; 0: it is late."""
-    rates = [1.0] * (ranks - 1) + [last]
-    return _core.build("two_shot", "all_reduce", ranks, shares=_core.shares_for(rates))
+    """all_reduce with these shares."""
+    return _core.build("two_shot", "all_reduce", ranks, shares=shares(ranks, last))
 
 
 def share_of_time(ranks: int) -> Fraction:
@@ -91,11 +95,17 @@ def _late() -> Iterator[Row]:
         yield Row(cells, f"less than {SPEEDUP} times the ring" if ring < SPEEDUP * ours else "")
 
 
-def slow_seconds(program: Program, topology: Topology, size: int) -> float:
-    """Simulated seconds with the CPU executor's slices.
+def slow_size(ranks: int, last: float) -> int:
+    """Bytes of which equal shares are equal to the byte: then ranks are alike, and one of each kind is simulated."""
+    least, whole = max(SIZE, ranks * LEAST_SHARE), sum(shares(ranks, last))
+    return least + -least % whole
 
-    With hundreds of ranks these are too many messages. There, a share is cut into 4 and into 8, and the times are
-    extrapolated: the first and the last slice delay a pipeline by their length.
+
+def ring_seconds(program: Program, topology: Topology, size: int) -> float:
+    """Simulated seconds of a ring with the CPU executor's slices.
+
+    No two of its ranks are alike. With hundreds these are too many messages, so a share is cut into 4 and into 8, and
+    the times are extrapolated: the first and the last slice delay a pipeline by their length.
     """
     if topology.ranks <= EVERY_MESSAGE:
         return simulate_program(program, topology, size).seconds
@@ -106,15 +116,13 @@ def slow_seconds(program: Program, topology: Topology, size: int) -> float:
 
 def _slow(rank_counts: tuple[int, ...]) -> Iterator[Row]:
     for ranks in rank_counts:
-        size = max(SIZE, ranks * LEAST_SHARE)
-        unit = size / float(ABSTRACT_BANDWIDTH)
         ring = _core.build("ring", "all_reduce", ranks)
         for percent in SHARES:
-            topology = slowed(ranks, percent)
+            topology, size = slowed(ranks, percent), slow_size(ranks, percent / 100)
+            unit = size / float(ABSTRACT_BANDWIDTH)
             bound = bounds_of(topology, Collective.make("all_reduce", ranks)).seconds(size) / unit
-            ours, usual_one = (
-                slow_seconds(program, topology, size) / unit for program in (unequal(ranks, percent / 100), ring)
-            )
+            ours = simulate_program(unequal(ranks, percent / 100), topology, size).seconds / unit
+            usual_one = ring_seconds(ring, topology, size) / unit
             healthy = float(usual(ranks))
             cells = (
                 f"{ranks}", f"{percent} %", f"{bound:.4f}", f"{ours:.4f}", f"{ours / bound:.4f}",
@@ -126,7 +134,7 @@ def _slow(rank_counts: tuple[int, ...]) -> Iterator[Row]:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks", type=_rank_counts, default=SLOW_RANKS, metavar="N,N,..",
-        help="numbers of ranks of which one is slow (default: up to 256)",
+        help="numbers of ranks of which one is slow (default: up to 1,024)",
     )  # fmt: skip
 
 

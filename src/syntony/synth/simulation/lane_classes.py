@@ -4,7 +4,8 @@
     its quotient               lane 0 ──FIFO──▶ itself                              3 lanes
 
 Lanes, connections and links are coloured so that equal colours mean equal surroundings: lanes of a colour have the same
-rows, over connections of the same colours in the same places; connections of a colour are fed and drained by lanes of
+rows, over connections of the same colours in the same places, and wait for lanes of the same colours in any order;
+connections of a colour are fed and drained by lanes of
 the same colours, over links of the same colours; links of a colour carry equally many connections of each colour. Such
 an equitable partition (Godsil and Royle, "Algebraic Graph Theory", 9.3) is found by refinement: colours whose members
 have differently coloured surroundings are split until there are none. No symmetry has to be declared or to exist.
@@ -25,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.rows import distinct, first_uses, pieces, ragged
+from syntony.base.rows import alike, distinct, first_uses, pieces, ragged
 from syntony.synth.simulation.flows import Paths
 from syntony.synth.simulation.sim_program import SimProgram
 
@@ -63,32 +64,23 @@ class _Colours:
         self._out_place, self._outs = _places(lane_of, lanes.out, len(lanes.kind))
         self._into_place, self._intos = _places(lane_of, lanes.into, len(lanes.kind))
 
-        needer = np.repeat(np.arange(len(lanes.out)), np.diff(lanes.need_offset))
-        needed = lane_of[lanes.need]
-        pair, which = distinct(np.stack([lane_of[needer], needed], axis=1))
-        # The lanes whose rows a lane needs, each once; any consistent order will do.
-        order = np.lexsort((pair, lane_of[needer][pair]))
-        owner = lane_of[needer][pair][order]
-        place = np.empty(len(order), np.int64)
-        starts = np.searchsorted(owner, np.arange(count))
-        place[order] = np.arange(len(order)) - starts[owner]
-        self._needs = _cut_by(owner, needed[pair][order], count)
+        # What each row waits for: a row of a lane, by its position there.
+        self._needer = np.repeat(np.arange(len(lanes.out)), np.diff(lanes.need_offset))
+        self._needed_lane = lane_of[lanes.need]
+        position = np.arange(len(lanes.out)) - lanes.lane_offset[lane_of]
+        self._needed_place = position[lanes.need]
+        self._longest = int(length.max(initial=0))
 
         # What each row does, regardless of its lane.
-        position = np.arange(len(lanes.out)) - lanes.lane_offset[lane_of]
         lengths = (lanes.chunk_bytes, lanes.slice_bytes)
         bytes_ = distinct(np.stack([np.unique(column, return_inverse=True)[1] for column in lengths], axis=1))[1]
-        needs = distinct(
-            ragged(lanes.need_offset, place[which] * (int(length.max(initial=0)) + 1) + position[lanes.need])
-        )
         row = np.stack(
             [
                 lanes.skew,
                 _coloured(self._out_place, lanes.out),
                 _coloured(self._into_place, lanes.into),
                 lanes.signals,
-                distinct(ragged(lanes.chunk_offset, bytes_[lanes.chunk]))[1],
-                needs[1],
+                alike(lanes.chunk_offset, bytes_[lanes.chunk]),
             ],
             axis=1,
         )
@@ -133,13 +125,13 @@ class _Colours:
         self.route = distinct(np.c_[self._latency, np.sort(routes, axis=1)])[1]
         ends = self.lane[lanes.feeder], self._out_place, _coloured(self.lane, lanes.drainer), self._into_place
         self.connection = distinct(np.stack([lanes.kind, *ends, self.route[lanes.route]], axis=1))[1]
+        # In any order: a row waits for all that it needs.
+        needed = self.lane[self._needed_lane] * self._longest + self._needed_place
+        needed = needed[np.lexsort((needed, self._needer))]
         sees = [
-            ragged(offset, colour[column])
-            for (offset, column), colour in (
-                (self._outs, self.connection),
-                (self._intos, self.connection),
-                (self._needs, self.lane),
-            )
+            ragged(self._outs[0], self.connection[self._outs[1]]),
+            ragged(self._intos[0], self.connection[self._intos[1]]),
+            alike(lanes.lane_offset, alike(lanes.need_offset, needed))[:, None],
         ]
         self.lane = distinct(np.c_[self._text, *sees])[1]
         offset, riders = self._riders
