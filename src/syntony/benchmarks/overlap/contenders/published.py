@@ -176,8 +176,8 @@ PUBLISHED = (
         "pipemoe", f"--model {_EXPERTS},experts=16,seq=1024 --layout dp=16,ep=16 --batch 4 --machine "
         "a100:flops=53e12,network=12.5e9", "fifo", 1.05, 1.77,
         "Shi et al., INFOCOM 2023, abstract: 5 to 77 % over other systems for experts", "ep",
-        "its plan is that of any other system that sends chunks as they are ready, if both have the same degree: in the "
-        "lab schemoe's",
+        "its plan is that of any other system that sends chunks as they are ready, if both have the same degree: in "
+        "the lab schemoe's",
     ),
     Published(
         "schemoe", f"--model {_EXPERTS},experts=32,seq=1024 --layout dp=32,ep=32 --batch 4 --machine "
