@@ -58,19 +58,20 @@ struct Queue {
   Place last_launched = nobody, last_ended = nobody;
   using Key = std::tuple<double, double, std::int32_t>;  // priority, readiness, row
   std::vector<std::vector<Key>> ready;                   // of a free queue: heaps, by step
+  std::set<std::pair<std::uint64_t, Place>> waiting;     // for the queue's turn on its links: ticket, row
+  Place served = nobody;                                 // is on its links, with
+  double left = 0, since = 0, rate = 0;                  // seconds of work at `since`, done at this rate
+  bool begun = false;
 };
 
 struct Link {
-  Place taken_by = nobody, last = nobody;
-  using Key = std::tuple<std::int32_t, std::uint64_t, Place>;  // rank, ticket, what waits
-  std::set<Key> waiting;
+  std::vector<std::size_t> shared_by;  // queues
+  Place last = nobody;
 };
 
-/// What a device computes; it slows down while the device transfers data.
 struct Processor {
-  Place running = nobody;
-  double left = 0, since = 0, rate = 1;  // seconds of work at `since`
-  std::size_t moving = 0;
+  std::size_t queue = 0;   // what it computes
+  std::size_t moving = 0;  // rows that the device transfers
 };
 
 class Simulation {
@@ -103,6 +104,7 @@ class Simulation {
       queues_[q].order = plan.order.subspan(begin, static_cast<std::size_t>(plan.order_offset[q + 1]) - begin);
       for (const std::int32_t row : queues_[q].order) queue_of_[static_cast<std::size_t>(row)] = q;
       if (plan.free[q] != 0) queues_[q].ready.resize(static_cast<std::size_t>(plan.steps));
+      if (plan.computes[q] != 0) processors_[static_cast<std::size_t>(plan.device[q])].queue = q;
     }
   }
 
@@ -164,17 +166,15 @@ class Simulation {
   }
 
   void settle() {
-    while (!poked_.empty() || !freed_.empty()) {
-      while (!poked_.empty()) {
-        const std::size_t q = poked_.back();
-        poked_.pop_back();
-        launch_from(q);
-      }
-      while (!freed_.empty() && poked_.empty()) {
-        const std::size_t link = freed_.back();
-        freed_.pop_back();
-        serve(link);
-      }
+    while (!poked_.empty()) {
+      const std::size_t q = poked_.back();
+      poked_.pop_back();
+      launch_from(q);
+    }
+    while (!stale_.empty()) {
+      const std::size_t q = stale_.back();
+      stale_.pop_back();
+      update_rate(q);
     }
   }
 
@@ -259,15 +259,13 @@ class Simulation {
     asked_[asks] = now_;
     const auto [out, into] = links_of(asks);
     if (out < 0 && into < 0) {
-      start(asks, out, into);
+      begin(asks);
+      events_.push({now_ + plan_.seconds[asks % rows_], Event::Kind::end, static_cast<std::int64_t>(asks), 0});
       return;
     }
-    const Link::Key key{plan_.rank[queue_of_[asks % rows_]], ticket_[asks], static_cast<Place>(asks)};
-    for (const std::int32_t link : {out, into}) {
-      if (link < 0) continue;
-      links_[static_cast<std::size_t>(link)].waiting.insert(key);
-      freed_.push_back(static_cast<std::size_t>(link));
-    }
+    const std::size_t q = queue_of_[asks % rows_];
+    queues_[q].waiting.emplace(ticket_[asks], static_cast<Place>(asks));
+    serve(q);
   }
 
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> links_of(std::size_t place) const {
@@ -276,82 +274,114 @@ class Simulation {
     return {plan_.out[row], plan_.into[static_cast<std::size_t>(plan_.partner[row])]};
   }
 
-  [[nodiscard]] bool idle(std::int32_t link) const {
-    return link < 0 || links_[static_cast<std::size_t>(link)].taken_by == nobody;
-  }
-
-  /// Gives a free link to the first in line whose other link is free too.
-  void serve(std::size_t link) {
-    if (links_[link].taken_by != nobody) return;
-    for (const Link::Key& key : links_[link].waiting) {
-      const std::size_t place = at(std::get<2>(key));
-      const auto [out, into] = links_of(place);
-      if (!idle(out) || !idle(into)) continue;
-      const Link::Key copy = key;
-      for (const std::int32_t other : {out, into}) {
-        if (other >= 0) links_[static_cast<std::size_t>(other)].waiting.erase(copy);
-      }
-      if (now_ > asked_[place]) {
-        blame(place, Wait::link, links_[link].last);
-        if (plan_.partner[place % rows_] >= 0) blame(partner(place), Wait::link, links_[link].last);
-      }
-      start(place, out, into);
-      return;
-    }
-  }
-
-  void start(std::size_t place, std::int32_t out, std::int32_t into) {
-    const std::size_t row = place % rows_, q = queue_of_[row];
+  /// Puts the first row in line on the queue's links, if they have none of this queue.
+  void serve(std::size_t q) {
+    Queue& queue = queues_[q];
+    if (queue.served != nobody || queue.waiting.empty()) return;
+    queue.served = queue.waiting.begin()->second;
+    queue.waiting.erase(queue.waiting.begin());
+    queue.left = plan_.seconds[at(queue.served) % rows_];
+    queue.since = now_;
+    queue.rate = 0;
+    queue.begun = false;
+    const auto [out, into] = links_of(at(queue.served));
     for (const std::int32_t link : {out, into}) {
-      if (link >= 0) links_[static_cast<std::size_t>(link)].taken_by = static_cast<Place>(place);
+      if (link < 0) continue;
+      Link& one = links_[static_cast<std::size_t>(link)];
+      one.shared_by.push_back(q);
+      stale_.insert(stale_.end(), one.shared_by.begin(), one.shared_by.end());
     }
+  }
+
+  /// What a queue gets of a link: nothing beside a more urgent one, else the same as each that is as urgent.
+  [[nodiscard]] double share(std::size_t q, const Link& link) const {
+    std::size_t equal = 0;
+    for (const std::size_t other : link.shared_by) {
+      if (plan_.rank[other] < plan_.rank[q]) return 0;
+      if (plan_.rank[other] == plan_.rank[q]) ++equal;
+    }
+    return 1 / static_cast<double>(equal);
+  }
+
+  void update_rate(std::size_t q) {
+    Queue& queue = queues_[q];
+    if (queue.served == nobody) return;
+    const std::size_t place = at(queue.served);
+    const auto [out, into] = links_of(place);
+    double rate = 1;
+    for (const std::int32_t link : {out, into}) {
+      if (link >= 0) rate = std::min(rate, share(q, links_[static_cast<std::size_t>(link)]));
+    }
+    const Processor& processor = processors_[static_cast<std::size_t>(plan_.device[q])];
+    if (plan_.computes[q] != 0 && processor.moving > 0) rate /= 1 + plan_.contention;
+    if (rate == queue.rate) return;
+    queue.left = std::max(0.0, queue.left - (now_ - queue.since) * queue.rate);
+    queue.since = now_;
+    queue.rate = rate;
+    ++version_[place];
+    if (rate == 0) return;
+    if (!queue.begun) {
+      queue.begun = true;
+      if (const Place whom = on_links_before(q, out, into); whom != nobody) {
+        blame(place, Wait::link, whom);
+        if (plan_.partner[place % rows_] >= 0) blame(partner(place), Wait::link, whom);
+      }
+      begin(place);
+    }
+    events_.push({now_ + queue.left / rate, Event::Kind::end, queue.served, version_[place]});
+  }
+
+  /// Whom the queue's row, which begins now, waited for, or shares its links with; or nobody.
+  [[nodiscard]] Place on_links_before(std::size_t q, std::int32_t out, std::int32_t into) const {
+    Place whom = nobody;
+    const bool waited = now_ > asked_[at(queues_[q].served)];
+    for (const std::int32_t number : {out, into}) {
+      if (number < 0) continue;
+      const Link& link = links_[static_cast<std::size_t>(number)];
+      if (waited) {
+        if (whom == nobody || (link.last != nobody && times_.end[at(link.last)] > times_.end[at(whom)]))
+          whom = link.last;
+      } else if (share(q, link) < 1 && link.shared_by.front() != q) {
+        whom = queues_[link.shared_by.front()].served;
+      }
+    }
+    return whom;
+  }
+
+  void begin(std::size_t place) {
     times_.start[place] = now_;
-    Processor& processor = processors_[static_cast<std::size_t>(plan_.device[q])];
-    if (plan_.computes[q] != 0) {
-      processor.running = static_cast<Place>(place);
-      processor.left = plan_.seconds[row];
-      processor.since = now_;
-      processor.rate = processor.moving > 0 ? 1 / (1 + plan_.contention) : 1;
-      plan_end(processor);
-      return;
-    }
     moves(place, 1);
-    if (plan_.partner[row] >= 0) {
+    if (plan_.partner[place % rows_] >= 0) {
       const std::size_t other = partner(place);
       times_.start[other] = now_;
       moves(other, 1);
     }
-    events_.push({now_ + plan_.seconds[row], Event::Kind::end, static_cast<std::int64_t>(place), 0});
   }
 
-  void plan_end(const Processor& processor) {
-    const std::size_t place = at(processor.running);
-    events_.push({now_ + processor.left / processor.rate, Event::Kind::end, processor.running, ++version_[place]});
-  }
-
-  /// The place's device transfers one thing more or less, so what it computes slows down or speeds up.
+  /// The place's device transfers one row more or less, so what it computes slows down or speeds up.
   void moves(std::size_t place, int change) {
-    if (plan_.contention <= 0) return;
-    Processor& processor = processors_[static_cast<std::size_t>(plan_.device[queue_of_[place % rows_]])];
+    const std::size_t q = queue_of_[place % rows_];
+    if (plan_.contention <= 0 || plan_.computes[q] != 0) return;
+    Processor& processor = processors_[static_cast<std::size_t>(plan_.device[q])];
     processor.moving += static_cast<std::size_t>(change);
-    const double rate = processor.moving > 0 ? 1 / (1 + plan_.contention) : 1;
-    if (processor.running == nobody || rate == processor.rate) return;
-    processor.left -= (now_ - processor.since) * processor.rate;
-    processor.since = now_;
-    processor.rate = rate;
-    plan_end(processor);
+    if (plan_.computes[processor.queue] != 0) stale_.push_back(processor.queue);
   }
 
   void end(std::size_t place) {
+    const std::size_t q = queue_of_[place % rows_];
     const auto [out, into] = links_of(place);
     for (const std::int32_t link : {out, into}) {
       if (link < 0) continue;
-      links_[static_cast<std::size_t>(link)].taken_by = nobody;
-      links_[static_cast<std::size_t>(link)].last = static_cast<Place>(place);
-      freed_.push_back(static_cast<std::size_t>(link));
+      Link& one = links_[static_cast<std::size_t>(link)];
+      std::erase(one.shared_by, q);
+      one.last = static_cast<Place>(place);
+      stale_.insert(stale_.end(), one.shared_by.begin(), one.shared_by.end());
     }
     finish(place);
     if (plan_.partner[place % rows_] >= 0) finish(partner(place));
+    if (queues_[q].served != static_cast<Place>(place)) return;  // it needed no link
+    queues_[q].served = nobody;
+    serve(q);
   }
 
   void finish(std::size_t place) {
@@ -361,11 +391,7 @@ class Simulation {
     queue.bytes -= plan_.bytes[row];
     --queue.flying;
     queue.last_ended = static_cast<Place>(place);
-    if (plan_.computes[q] != 0) {
-      processors_[static_cast<std::size_t>(plan_.device[q])].running = nobody;
-    } else {
-      moves(place, -1);
-    }
+    moves(place, -1);
     poked_.push_back(q);
     for (const std::size_t next : after_.of(row)) done_for(step * rows_ + next, place);
     if (step + 1 < static_cast<std::size_t>(plan_.steps)) {
@@ -392,7 +418,8 @@ class Simulation {
   std::vector<Link> links_;
   std::vector<Processor> processors_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::vector<std::size_t> poked_, freed_;
+  std::vector<std::size_t> poked_;  // queues that may launch a row
+  std::vector<std::size_t> stale_;  // queues whose share of a link may have changed
   std::uint64_t tickets_ = 0;
   double now_ = 0;
   StepTimes times_;

@@ -1,9 +1,11 @@
-// When the ops of a training step run, step after step, if lanes keep their order and links carry one op at a time.
+// When the ops of a training step run, step after step, if lanes keep their order and share links.
 //
 //     compute   [ fwd 0 ][ fwd 1 ][ bwd 1 ]  [ bwd 0 ]         a queue launches its rows in order: dependencies ended,
 //     queue     launch ─ latency ─▶ waits ─▶ [== on its links ==]    and room in its window
-//     link      [== other ==][== row ==]                       the most urgent queue's row first, then the first come
+//     link      [== other ==][ = row = ]                       one row of each queue that is there, at equal rates;
+//                            [= third =]                       of the most urgent queues only: the others pause
 //
+// A row that takes two links moves at the lower of its shares.
 // A row of step s waits for rows of step s (`dep`) and of step s - 1 (`lag`). A message is two rows, one at each end,
 // and moves once both are there. A `free` queue has no fixed order: it takes the most urgent ready row, one at a time,
 // and thereby finds an order. Computing is a row on a link that nobody else uses: the processor.
@@ -21,7 +23,7 @@ struct SimStep {
   std::span<const std::uint8_t> free;          // per queue: finds its own order
   std::span<const std::uint8_t> serial;        // per queue: one row at a time
   std::span<const double> window;              // per queue: bytes in flight; 0: no limit
-  std::span<const std::int32_t> rank;          // per queue: the lower, the earlier it gets a link
+  std::span<const std::int32_t> rank;          // per queue: the lower, the more urgent on a link
   std::span<const std::int32_t> device;        // per queue
   std::span<const std::uint8_t> computes;      // per queue: its rows are slowed by transfers
   std::span<const double> priority;            // per row: the lower, the earlier a free queue takes it
@@ -48,7 +50,7 @@ enum class Wait : std::uint8_t {
   dependency,  // the op in `blame`
   lane,        // `blame`, before it on its queue
   window,      // `blame`, whose bytes filled the window
-  link,        // `blame`, which had the link
+  link,        // `blame`, which left the link last, or was there and shares it
   partner,     // `blame`, the other end of the message
 };
 

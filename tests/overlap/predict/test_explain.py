@@ -73,7 +73,7 @@ def test_reasons() -> None:
     assert one.saving == pytest.approx(1.0)
 
     busy = _plan(
-        Op(key("fwd.0.0"), amount=1, **COMPUTE),
+        Op(key("fwd.0.0"), amount=1, lagged=(key("other.0"),), **COMPUTE),
         Op(key("other.0"), Kind.ALL_REDUCE, 0, "tp", 5, (key("fwd.0.0"),)),
         Op(key("fwd.1.0"), Kind.FORWARD, 0, "compute", 1, (key("fwd.0.0"),)),
         Op(key("reduce.0"), amount=2, deps=(key("fwd.1.0"),), **MOVE),

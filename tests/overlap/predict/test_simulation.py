@@ -34,25 +34,39 @@ STEPS = 3
 def reference(plan: Plan, cost: Cost) -> dict[tuple[int, str], tuple[float, float]]:
     """Start and end of every op of every step, by trying all that could happen next, again and again.
 
-    Collectives on one device and computing only; seconds are whole numbers.
+    Collectives on one device and computing only.
     """
     graph = plan.graph
     seconds, latency = (
         dict(zip((op.key for op in graph), column.tolist(), strict=True)) for column in cost.seconds(graph)
     )
     queues = {lane: [(s, n) for s in range(STEPS) for n in names] for lane, names in plan.orders.items()}
-    launched: dict[tuple[int, str], tuple[float, int]] = {}
+    launched: dict[tuple[int, str], float] = {}
     started: dict[tuple[int, str], float] = {}
     ended: dict[tuple[int, str], float] = {}
+    left = {(s, op.key): seconds[op.key] for s in range(STEPS) for op in graph}
     now = 0.0
+
+    def rates() -> dict[tuple[int, str], float]:
+        """Of the first of every lane that has arrived: the most urgent lanes of a link share it."""
+        found = {}
+        for device in graph.devices:
+            first: dict[str, tuple[int, str]] = {}
+            for one, at in launched.items():
+                op = graph[one[1]]
+                if op.device == device and one not in ended and at + latency[op.key] <= now:
+                    first.setdefault(op.lane, one)
+            lanes = [lane for lane in first if lane != COMPUTE]
+            best = min((plan.priorities.get(lane, 0) for lane in lanes), default=0)
+            equal = [lane for lane in lanes if plan.priorities.get(lane, 0) == best]
+            found |= {first[lane]: 1 / len(equal) for lane in equal}
+            found |= {first[COMPUTE]: 1.0} if COMPUTE in first else {}
+        return found
+
     while len(ended) < STEPS * len(graph):
         moved = True
         while moved:
             moved = False
-            for one, start in started.items():
-                if one not in ended and start + seconds[one[1]] <= now:
-                    ended[one] = now
-                    moved = True
             for (_, lane), queue in queues.items():
                 at = next((i for i, one in enumerate(queue) if one not in launched), None)
                 if at is None:
@@ -67,30 +81,17 @@ def reference(plan: Plan, cost: Cost) -> dict[tuple[int, str], tuple[float, floa
                     continue
                 if lane != COMPUTE and flying and room and used + op.amount > room:
                     continue
-                launched[step, name] = (now, len(launched))
+                launched[step, name] = now
                 moved = True
-        # Only when nobody can launch any more, links are given away.
-        for device in graph.devices:
-            for compute in (True, False):
-                here = [
-                    (s, n) for s, n in launched if graph[n].device == device and (graph[n].lane == COMPUTE) == compute
-                ]
-                if any(one in started and one not in ended for one in here):
-                    continue
-                asking = [
-                    (plan.priorities.get(graph[n].lane, 0), launched[s, n][1], s, n)
-                    for s, n in here
-                    if (s, n) not in started and launched[s, n][0] + latency[n] <= now
-                ]
-                if asking:
-                    _, _, step, name = min(asking)
-                    started[step, name] = now
-                    if seconds[name] == 0:
-                        ended[step, name] = now
-                        moved = True
-        if not moved or all(started[one] + seconds[one[1]] > now for one in started if one not in ended):
-            now += 1
-        assert now < 10_000
+        running = rates()
+        started |= {one: now for one in running if one not in started}
+        arrivals = [at + latency[name] for (_, name), at in launched.items() if at + latency[name] > now]
+        until = min([*arrivals, *(now + left[one] / rate for one, rate in running.items())])
+        for one, rate in running.items():
+            left[one] -= (until - now) * rate
+            if left[one] == 0:  # exact: all are multiples of small powers of a half
+                ended[one] = until
+        now = until
     return {one: (started[one], end) for one, end in ended.items()}
 
 
@@ -110,7 +111,7 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Cost]:
     kinds = {Kind.ALL_REDUCE: Linear(draw(st.integers(0, 2)), 1.0)}
     cost = Cost(1.0, {lane: Wire(kinds, "net") for lane in ("dp", "ep")})
     windows = {"dp": draw(st.sampled_from([0, 5, 8]))}
-    priorities = {"ep": draw(st.sampled_from([-1, 1]))}  # lanes that ask at once are told apart
+    priorities = {"ep": draw(st.sampled_from([-1, 0, 1]))}
     return Plan("random", graph, in_order(graph), windows, priorities=priorities), cost
 
 

@@ -35,7 +35,7 @@ class Wait(IntEnum):
     DEPENDENCY = 1  # an input
     LANE = 2  # its predecessor in its lane's order
     WINDOW = 3  # bytes in flight
-    LINK = 4  # the Op that occupied its link
+    LINK = 4  # the Op that left its link last, or that was there and shares it
     PARTNER = 5  # the other end of the message
 
 
