@@ -140,7 +140,7 @@ CLOSE = {
         "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
         "tp2 experts": EXPERTS | split(tp=2),
         "tp2 full": FULL | split(tp=2),
-        "tp2 rotate": split(tp=2, rotate=True),
+        "tp2 rotate": split(tp=2, rotate=True) | {"overlap": {"policy": "ooo_backprop"}},
         "tp2 rotate, learned, zb2p, recompute": {"model": {"positions": "learned"}}
         | split(tp=2, rotate=True, schedule="zb2p", recompute=True),
         "tp2 rotate, optimistic, zero 2": OPTIMISTIC | split(tp=2, rotate=True, zero=2),

@@ -23,12 +23,14 @@ from syntony.overlap.policies.table import POLICIES, policy
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.models import Form, layers_of
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import loop
-from syntony.trainer.run.compiled_step import compiled
+from syntony.trainer.run.compiled_step import CompiledStep, Loan, compiled
 from syntony.trainer.run.rank import Rank
+from syntony.trainer.run.turns import Turned
 
 SMALL = {"blocks": 4, "width": 32, "heads": 4, "hidden": 64, "context": 16}
 MODELS = (SMALL, SMALL | {"experts": 4}, SMALL | {"experts": 4, "top": 1}, SMALL | {"together": 2}, SMALL | {"kv": 2})
@@ -65,6 +67,19 @@ def fits(plan: Plan, config: Config) -> None:
         layers = {i: layer for i, (layer, _) in parts.items() if i in used and layer.segments}
         step = compiled(plan, device, layers, parts.keys(), config.data.rows)
         assert step.tasks
+        computed: set[OpKey] = set()
+        for task in step.tasks:
+            for key in task.waits:
+                assert computed_for(step, key) <= computed, f"{task.op.key} waits for {key}"
+            computed.add(task.op.key)
+
+
+def computed_for(step: CompiledStep, key: OpKey) -> set[OpKey]:
+    """What the device computes before this communication begins, as far as the trainer holds it back."""
+    begun: dict[OpKey, Loan | Turned] = {**step.loans, **step.turned}
+    after = begun[key].after if key in begun else frozenset[OpKey]()
+    tasks = {task.op.key for task in step.tasks}
+    return set(after & tasks).union(*(computed_for(step, other) for other in after - tasks))
 
 
 @examples(25)

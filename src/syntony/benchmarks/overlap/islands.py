@@ -74,10 +74,10 @@ def _ddp() -> list[Entry]:
 def _rows(entries: list[Entry], hosts: int, options: argparse.Namespace) -> Iterator[Row]:
     spec = at_rate(spec_of(parse(f"star:{hosts}")), Fraction(round(options.rate * 1e6 / 8)))
     for one in hold(spec, Work(tuple(entries), STEPS, options.rounds)):
-        yield _row(one, goal=hosts == 2)
+        yield _row(one)
 
 
-def _row(one: Timed, goal: bool) -> Row:
+def _row(one: Timed) -> Row:
     late = {**DATA, **PIPELINES}.get(one.label, {}).get("delay", 0) > 0
     seconds, sent = mean(one.steps) if late else one.told["whole"], one.told["sent"]
     cells = [one.label, f"{1e3 * seconds:.0f}", "", "", f"{sent / 1e3:.0f}", ""]
@@ -87,7 +87,7 @@ def _row(one: Timed, goal: bool) -> Row:
         error, more = expected / seconds - 1, sent / planned - 1
         cells[2:4] = f"{1e3 * expected:.0f}", f"{error:+.1%}"
         cells[5] = f"{planned / 1e3:.0f}"
-        if goal and abs(error) > _OFF:
+        if abs(error) > _OFF:
             missed = f"predicted {error:+.1%} off, not {_OFF:.0%}"
         elif not 0 <= more <= _HEADERS:
             missed = f"{more:+.1%} of what is planned was sent beyond it"

@@ -183,7 +183,7 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
 
     def task(op: Op) -> Task:
         settles, waits = _needs(op, plan, moves)
-        if op.kind in (Kind.OPTIMIZE, Kind.NORM):  # gradients that are not at home yet
+        if op.kind in (Kind.OPTIMIZE, Kind.NORM) and not graph.before(op):  # gradients that are not at home yet
             waits = tuple(key for key, turn in turned.items() if turn.home and op.layer in (-1, key.layer))
         part, count = places.get(op.key, (0, 1))
         layer = layers.get(op.layer)

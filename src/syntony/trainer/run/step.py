@@ -25,7 +25,7 @@ from functools import partial
 import torch
 from torch import Tensor, UntypedStorage
 
-from syntony.overlap.run.plan_runner import PlanRunner, Record
+from syntony.overlap.run.plan_runner import OverlapError, PlanRunner, Record
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
@@ -402,7 +402,10 @@ class Interpreter:
         """Returns when the communication of this key has ended; it may first have to wait for other messages."""
         compiled = self.compiled
         while (key in compiled.loans or key in compiled.turned) and (others := self.state.waiting.get(key)):
-            self._reach(next(iter(others)))
+            other = next((other for other in others if other in compiled.moves), None)
+            if other is None:
+                raise OverlapError(f"the plan waits for {key!r} before it computes {next(iter(others))!r} for it")
+            self._reach(other)
         self._runner.wait(key)
 
     def _ended(self, key: OpKey, others: Sequence[OpKey]) -> None:
