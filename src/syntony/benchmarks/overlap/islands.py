@@ -5,9 +5,6 @@ sums gradients in every step.
     kB         that the host of rank 0 sends in a step, as the kernel counts, headers and all; `planned`: without these
 
 Computing sleeps. Islands learn something else than synchronous training does; what, this table does not tell.
-
-Predictions for pipelines have no goal: in the simulator a link has one op at a time, so a message between stages waits
-for the exchange that it shares the link with at either end, while TCP divides the link among them.
 """
 
 from __future__ import annotations
