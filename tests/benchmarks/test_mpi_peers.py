@@ -115,7 +115,7 @@ def test_other_launchers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("I_MPI_FABRICS", "ofi")
-    environment = LIBRARIES["impi"].environment()
+    environment = LIBRARIES["impi"].environment(ranks=1)
     assert environment["I_MPI_FABRICS"] == "shm"
     assert not {"OMPI_COMM_WORLD_RANK", "PMI_RANK"} & set(environment)
 
@@ -189,3 +189,10 @@ def test_real_library(name: str) -> None:
             peer.close()
 
     assert run_ranks(2, work, 240.0) == 0
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+def test_ranks_yield_only_if_they_share_processors(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries._core, "usable_cpus", lambda: 2)
+    assert not library.crowded.keys() & library.environment(ranks=2).keys()
+    assert library.crowded.items() <= library.environment(ranks=3).items()

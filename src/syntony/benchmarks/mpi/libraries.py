@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from syntony import _core
 from syntony.base.command import UserError
 
 _OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPIR_")
@@ -24,13 +25,15 @@ _OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_
 
 @dataclass(frozen=True)
 class Library:
-    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast."""
+    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast, with
+    more ranks than processors `crowded`, too."""
 
     name: str
     package: str
     abi: str
     settings: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    crowded: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -60,8 +63,8 @@ class Library:
         """mpiexec's command line for `ranks` processes of `program`, all on this host."""
         return [str(self.mpiexec), *self.arguments, "-n", str(ranks), *program]
 
-    def environment(self) -> dict[str, str]:
-        """This process's, without what another MPI's launcher left there."""
+    def environment(self, ranks: int) -> dict[str, str]:
+        """This process's, without what another MPI's launcher left there, for `ranks` processes on this host."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_LAUNCHERS)}
         paths = {
             "PATH": f"{self.folder / 'bin'}:{kept.get('PATH', '')}",
@@ -69,17 +72,32 @@ class Library:
             "I_MPI_ROOT": str(self.folder),
             "OPAL_PREFIX": str(self.folder),
         }
-        return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(self.settings)
+        crowded = self.crowded if ranks > _core.usable_cpus() else {}
+        return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(self.settings) | dict(crowded)
 
 
 LIBRARIES = {
     library.name: library
     for library in (
         # Only shared memory, no network to be polled.
-        Library("impi", "impi-rt", "mpich", {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}),
-        # Shared memory inside a host by itself.
-        Library("mpich", "mpich", "mpich", {}, ("-bind-to", "none")),
-        # Its own matching over shared memory, instead of a search through network libraries.
+        Library(
+            "impi",
+            "impi-rt",
+            "mpich",
+            {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"},
+            crowded={"I_MPI_THREAD_YIELD": "2"},
+        ),
+        # Shared memory inside a host by itself. It spins without yielding, so with more ranks than processors every
+        # message takes a time slice (8 ms); only its throttle makes it sleep for a moment instead.
+        Library(
+            "mpich",
+            "mpich",
+            "mpich",
+            {},
+            ("-bind-to", "none"),
+            {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1", "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1"},
+        ),
+        # Its own matching over shared memory, instead of a search through network libraries. Oversubscribed, it yields.
         Library(
             "openmpi",
             "openmpi",

@@ -52,7 +52,7 @@ class RemotePeer:
                 self._said = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
                 self._mpiexec = subprocess.Popen(
                     library.command(exchange.size, (sys.executable, "-m", "syntony.benchmarks.mpi.rank", name, *paths)),
-                    env=library.environment(),
+                    env=library.environment(exchange.size),
                     stdin=subprocess.DEVNULL,
                     stdout=self._said,
                     stderr=subprocess.STDOUT,
