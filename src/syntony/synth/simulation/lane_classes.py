@@ -5,10 +5,10 @@
 
 Lanes, connections and links are coloured so that equal colours mean equal surroundings: lanes of a colour have the same
 rows, over connections of the same colours in the same places, and wait for lanes of the same colours in any order;
-connections of a colour are fed and drained by lanes of
-the same colours, over links of the same colours; links of a colour carry equally many connections of each colour. Such
-an equitable partition (Godsil and Royle, "Algebraic Graph Theory", 9.3) is found by refinement: colours whose members
-have differently coloured surroundings are split until there are none. No symmetry has to be declared or to exist.
+connections of a colour are fed and drained by lanes of the same colours, over links of the same colours; links of a
+colour carry equally many connections of each colour. Such an equitable partition (Godsil and Royle, "Algebraic Graph
+Theory", 9.3) is found by refinement: colours whose members have differently coloured surroundings are split until there
+are none. No symmetry has to be declared or to exist.
 
 Why simulating one lane per colour is exact: suppose that at some moment all lanes of a colour have made equal progress,
 and all connections of a colour hold and carry the same. When links are shared
