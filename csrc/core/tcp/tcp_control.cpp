@@ -287,7 +287,37 @@ std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t 
 void TcpControl::progress() {
   if (called_) meeting_->progress();
   listen();
-  if (meeting_ != nullptr && relays_) receive();
+  if (meeting_ == nullptr) return;
+  ask_for_calls();
+  if (relays_) receive();
+}
+
+// ---- connections that only the other side can make
+
+void TcpControl::ask_for_calls() {
+  for (const TcpRequest& request : meeting_->take_requests()) {
+    if (peers_[request.rank].state != PeerStatus::State::alive) {
+      meeting_->refuse_request(request);
+      continue;
+    }
+    const CallRequest call{.to = request.rank, .control = request.control ? 1U : 0U};
+    flood(Kind::call, identity_.rank, std::as_bytes(std::span(&call, 1)));
+  }
+}
+
+/// Passed on once: each rank asks another once for the same.
+bool TcpControl::take_call(Edge& edge, std::uint32_t of, std::span<const std::byte> body) {
+  CallRequest call;
+  if (body.size() != sizeof(call)) return false;
+  std::memcpy(&call, body.data(), sizeof(call));
+  if (call.to >= identity_.ranks || call.control > 1) return false;
+  if (of == identity_.rank || !calls_.emplace(of, call).second) return true;
+  if (call.to == identity_.rank) {
+    if (meeting_ != nullptr && peers_[of].state == PeerStatus::State::alive) meeting_->call_back(of, call.control != 0);
+  } else if (relays_) {
+    flood(Kind::call, of, body, &edge);
+  }
+  return true;
 }
 
 void TcpControl::listen() {
@@ -364,6 +394,8 @@ bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const s
       if (relays_ && !std::exchange(told_, true)) flood(Kind::abort, prefix.rank, body, &edge);
       return true;
     }
+    case Kind::call:
+      return take_call(edge, prefix.rank, body);
     case Kind::ask_time:
       return prefix.rank == edge.rank && take_time_question(edge, body);
     case Kind::time:

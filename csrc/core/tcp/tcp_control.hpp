@@ -11,6 +11,7 @@
 //  post {number, text} ->                                                 ranks meet again (regroup.hpp)
 //  leave {status} ->                                                      a goodbye: the end that follows is no death
 //  dead {how} ->                                                          a neighbour's connection ended without one
+//  call {rank, for what} ->                               it is asked to dial this one, which cannot dial it
 //  ask_time {now} -> <- time {that, now, offset}                          clocks are compared (tcp_clock.cpp)
 //
 // Each message names the rank that it is about, and its first receiver can tell that it is new: statuses have versions,
@@ -36,6 +37,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -156,6 +158,8 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_inquiry(Edge& edge, std::span<const std::byte> body);
   [[nodiscard]] bool take_status(Edge& edge, std::span<const std::byte> body, bool last);
   [[nodiscard]] bool take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
+  void ask_for_calls();
+  [[nodiscard]] bool take_call(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
   void ask(const Edge* except);
   void ask(Edge& edge);
   /// Its connection has ended; without a goodbye it is dead.
@@ -193,16 +197,17 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Edge> edges_;
-  std::vector<Peer> peers_;                    // by rank, for the whole group
-  std::map<std::uint32_t, Posts> posts_;       // of ranks that have posted
-  std::map<std::uint32_t, std::string> ends_;  // of ranks that have ended: how
-  std::vector<Held> lately_;                   // the last statuses heard, each once
-  bool relays_ = false;                        // not every rank is a neighbour
-  bool frayed_ = false;                        // a neighbour has gone, perhaps the successor in the circle
-  std::optional<std::uint32_t> called_;        // the rank dialed in its place
-  RankSet unreached_;                          // ranks that could not be reached
-  bool reading_ = false;                       // inside listen(): messages are sent together afterwards
-  std::vector<Descriptor> started_;            // the last kRemembered of each priority of this rank, oldest first
+  std::vector<Peer> peers_;                                // by rank, for the whole group
+  std::map<std::uint32_t, Posts> posts_;                   // of ranks that have posted
+  std::map<std::uint32_t, std::string> ends_;              // of ranks that have ended: how
+  std::vector<Held> lately_;                               // the last statuses heard, each once
+  std::set<std::pair<std::uint32_t, CallRequest>> calls_;  // passed on, by who asks
+  bool relays_ = false;                                    // not every rank is a neighbour
+  bool frayed_ = false;                                    // a neighbour has gone, perhaps the successor in the circle
+  std::optional<std::uint32_t> called_;                    // the rank dialed in its place
+  RankSet unreached_;                                      // ranks that could not be reached
+  bool reading_ = false;                                   // inside listen(): messages are sent together afterwards
+  std::vector<Descriptor> started_;  // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
   std::uint64_t version_ = 0;  // of our last status
   std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not

@@ -22,8 +22,9 @@ namespace syntony {
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
-/// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks.
-inline constexpr std::uint16_t kWireVersion = 8;
+/// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks; 9: a
+/// rank that cannot dial another asks to be dialed.
+inline constexpr std::uint16_t kWireVersion = 9;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -99,7 +100,8 @@ struct ControlPrefix {
     dead = 6,
     statuses = 7,
     ask_time = 8,
-    time = 9
+    time = 9,
+    call = 10
   };
   static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
   std::uint32_t magic = kMagic;
@@ -110,6 +112,14 @@ struct ControlPrefix {
 };
 static_assert(sizeof(ControlPrefix) == 24);
 inline constexpr std::uint32_t kLargestBody = 64 * 1024;
+
+/// In the body of `call`: which rank is asked to dial the one that the message is about, and for what.
+struct CallRequest {
+  std::uint32_t to = 0;
+  std::uint32_t control = 0;  // 1: for a control connection, 0: for data
+  auto operator<=>(const CallRequest&) const = default;
+};
+static_assert(sizeof(CallRequest) == 8);
 
 /// Ranks with equal statuses, in the body of `statuses`, after the epoch: a status, then a set of ranks, one bit each.
 struct StatusGroup {

@@ -44,8 +44,13 @@ class Setup:
     alone: bool = False
     """Both ranks are on host a."""
     variables: str = ""
+    rules: str = ""
+    """For nft: a chain and a rule of it, by host."""
 
 
+INPUT = "type filter hook input priority 0;"
+DIALED = 'iifname "eth0" tcp dport != 29500 tcp flags & (syn | ack) == syn'
+"""Connections to whatever listens but the bootstrap, which ranks must be able to dial."""
 ONE_SUBNET = """
     a addr add 10.0.0.1/24 dev eth0
     b addr add 10.0.0.2/24 dev eth0
@@ -212,9 +217,31 @@ SETUPS = {
     "a master by its name": Setup(
         ONE_SUBNET, hosts="127.0.0.1 localhost\n10.0.0.1 node-a\n10.0.0.2 node-b\n", master="node-a"
     ),
+    "rank 0 cannot be dialed": Setup(ONE_SUBNET, rules=f"a {INPUT} {DIALED} drop"),
+    "rank 0 refuses": Setup(ONE_SUBNET, rules=f"a {INPUT} {DIALED} reject"),
+    "rank 1 cannot be dialed": Setup(ONE_SUBNET, rules=f"b {INPUT} {DIALED} drop"),
+    "rank 1 refuses": Setup(ONE_SUBNET, rules=f"b {INPUT} {DIALED} reject with tcp reset"),
+    "address translation": Setup(
+        """
+        a addr add 10.0.0.1/24 dev eth0
+        r addr add 10.0.0.254/24 dev eth0
+        r addr add 192.168.7.254/24 dev eth1
+        b addr add 192.168.7.1/24 dev eth0
+        -- up
+        b route add default via 192.168.7.254
+        """,
+        cables="a.eth0 r.eth0, b.eth0 r.eth1",
+        rules='r type nat hook postrouting priority 100; oifname "eth0" masquerade',
+    ),
     "no network at all": Setup("", cables="", master="127.0.0.1", alone=True),
 }
-IN_EVERY_RUN = ("IPv6 only", "the same Docker bridge on both", "the host's name is 127.0.1.1")
+IN_EVERY_RUN = (
+    "IPv6 only",
+    "the same Docker bridge on both",
+    "the host's name is 127.0.1.1",
+    "rank 0 cannot be dialed",
+    "rank 1 refuses",
+)
 
 
 def _ip(*words: str) -> None:
@@ -256,6 +283,10 @@ def _hosts(setup: Setup) -> Iterator[dict[str, str]]:
         for one, card, other, far in ends:
             _wait_until_up(names[one], card)
             _wait_until_up(names[other], far)
+        for rule in filter(None, setup.rules.splitlines()):
+            chain, what = rule[1:].split(";", 1)
+            script = f"add table ip syntony; add chain ip syntony it {{ {chain}; }}; add rule ip syntony it {what}"
+            _ip("netns", "exec", names[rule[0]], "nft", script)
         forward = "sysctl -q -w net.ipv4.ip_forward=1"
         subprocess.run(["ip", "netns", "exec", names["r"], *forward.split()], check=False, capture_output=True)
         yield names
@@ -278,6 +309,8 @@ def needs_a_kernel_that_lets_us() -> None:
 )
 def test_a_group_is_formed(name: str, tmp_path: Path) -> None:
     setup = SETUPS[name]
+    if setup.rules and shutil.which("nft") is None:
+        pytest.skip("needs nft")
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SYNTONY_")}
     clean |= {"WORLD_SIZE": "2", "MASTER_ADDR": setup.master, "MASTER_PORT": "29500"}
     clean |= dict(word.split("=", 1) for word in setup.variables.split())

@@ -58,6 +58,7 @@ std::vector<Bytes> control_seeds() {
   const std::array<std::uint64_t, 4> question{3, 0, 17, 0};
   const auto inquiry = std::as_bytes(std::span(question));
   const std::array<std::int64_t, 3> time{17, 18, 19};
+  const CallRequest call{.to = 0, .control = 1};
   std::vector<Bytes> seeds(7);
   add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[0], Kind::inquire, inquiry);
@@ -79,6 +80,7 @@ std::vector<Bytes> control_seeds() {
   add_message(seeds[5], Kind::dead, std::as_bytes(std::span(how)));
   add_message(seeds[6], Kind::ask_time, std::as_bytes(std::span(time).first(1)));
   add_message(seeds[6], Kind::time, std::as_bytes(std::span(time)));
+  add_message(seeds[6], Kind::call, std::as_bytes(std::span(&call, 1)));
   return seeds;
 }
 
@@ -119,6 +121,13 @@ void remember(Expected& expected, std::span<const std::byte> body) {
   expected.posts[slot] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
 }
 
+bool right_call(std::span<const std::byte> body) {
+  CallRequest call;
+  if (body.size() != sizeof(call)) return false;
+  std::memcpy(&call, body.data(), sizeof(call));
+  return call.to < kSelf.ranks && call.control <= 1;
+}
+
 Expected read(std::span<const std::byte> input) {
   Expected expected;
   const auto disbelieve = [&] {
@@ -142,7 +151,8 @@ Expected read(std::span<const std::byte> input) {
     const bool right =
         (prefix.kind == Kind::inquire && body.size() == 32) || (prefix.kind == Kind::status && right_status(body)) ||
         (prefix.kind == Kind::ask_time && body.size() == 8) || (prefix.kind == Kind::time && body.size() == 24) ||
-        (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body));
+        (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body)) ||
+        (prefix.kind == Kind::call && right_call(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;
     expected.known |= prefix.kind == Kind::status;

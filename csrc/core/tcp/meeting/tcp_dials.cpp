@@ -16,6 +16,8 @@ namespace {
 /// a pause that doubles. (A rank that has failed no longer listens, and refuses the second time.)
 constexpr int kMostHangUps = 6;
 constexpr std::chrono::milliseconds kFirstPause{10};
+/// For the other rank to dial, in units of the time after which it does while the group forms.
+constexpr int kWorthWaiting = 3;
 constexpr const char* kNoRank = "answered, but not as a rank of this group";
 
 std::string refusal(int error_number) {
@@ -25,8 +27,8 @@ std::string refusal(int error_number) {
 
 }  // namespace
 
-void TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs,
-                           Clock::time_point deadline) {
+TcpMeeting::Dial& TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs,
+                                        Clock::time_point deadline) {
   Dial& dial = dials_.emplace_back();
   dial.rank = rank;
   dial.flow = flow;
@@ -36,12 +38,12 @@ void TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndp
        theirs.reachable_from(listener_.endpoints(), flow == kControlFlow ? 0 : std::size_t{flow})) {
     dial.candidates.push_back({.address = address});
   }
+  return dial;
 }
 
-/// Cancels the dials for its data sockets.
-void TcpMeeting::cancel_dials(std::uint32_t rank) {
+void TcpMeeting::cancel_dials(std::uint32_t rank, bool control) {
   for (Dial& dial : dials_) {
-    if (dial.rank != rank || dial.flow == kControlFlow) continue;
+    if (dial.rank != rank || (dial.flow == kControlFlow) != control) continue;
     drop(dial.socket);
     dial.over = true;
   }
@@ -54,6 +56,7 @@ void TcpMeeting::go_on(Dial& dial, Clock::time_point now) {
   } else if (now >= dial.deadline) {
     fail(dial, unanswered(dial));
   } else if (!dial.connected && now >= dial.give_up) {
+    if (dial.waiting) return fail(dial, unreachable(dial));
     dial.pausing ? attempt(dial) : try_another(dial);
   }
 }
@@ -95,11 +98,33 @@ void TcpMeeting::try_another(Dial& dial) {
   for (std::size_t step = 1; step <= count; ++step) {
     const std::size_t next = (dial.current + step) % count;
     if (!dial.candidates[next].refusal.empty()) continue;
-    if (next <= dial.current) dial.patience *= 2;
+    if (next <= dial.current) {
+      dial.patience *= 2;
+      ask_to_be_called(dial);
+    }
     dial.current = next;
     return attempt(dial);
   }
-  fail(dial, unreachable(dial));
+  if (dial.greeted || dial.called_back) return fail(dial, unreachable(dial));
+  ask_to_be_called(dial);
+  dial.waiting = true;
+  dial.give_up = Clock::now() + kWorthWaiting * patience_with_calls();
+}
+
+/// Once, if nothing has got through to it. While the group forms, nobody has to be asked (call_higher()).
+void TcpMeeting::ask_to_be_called(Dial& dial) {
+  if (dial.greeted || dial.called_back || forming_ || std::exchange(dial.asked, true)) return;
+  const bool control = dial.flow == kControlFlow;
+  const auto same = [&](const Dial& other) {
+    return &other != &dial && other.rank == dial.rank && (other.flow == kControlFlow) == control && other.asked;
+  };
+  if (std::ranges::none_of(dials_, same)) requests_.push_back({dial.rank, control});
+}
+
+/// How long a rank waits to be dialed before it dials: of a large group, not all have begun at the same time.
+TcpMeeting::Clock::duration TcpMeeting::patience_with_calls() const {
+  constexpr std::chrono::milliseconds kLeast{1000}, kPerRank{2};
+  return kLeast + identity_.ranks * kPerRank;
 }
 
 void TcpMeeting::advance(Dial& dial) {
@@ -110,7 +135,7 @@ void TcpMeeting::advance(Dial& dial) {
   if (reading == Reading::failed) return hung_up(dial);
   if (dial.welcome.magic != kWelcomeMagic) return reject(dial, kNoRank);
   dial.over = true;
-  settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
+  settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address, true);
 }
 
 /// Handles a read that failed with errno.
@@ -153,7 +178,7 @@ bool TcpMeeting::introduce(Dial& dial) {
   dial.candidates[dial.current].refused = failure;
   if (failure != 0) return reject(dial, refusal(failure)), false;
   watch(dial.socket.get(), EPOLLIN, false);
-  return dial.connected = true;
+  return dial.greeted = dial.connected = true;
 }
 
 /// While the group forms, a rank that refuses may never have existed; later it has gone.

@@ -70,7 +70,7 @@ void TcpMeeting::welcome(Guest& guest) {
   }
   if (!comes_first(guest)) return;
   if (!write_whole(guest.socket.get(), Welcome{})) return drop(guest.socket);
-  settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
+  settle(hello.from, hello.flow, std::move(guest.socket), guest.address, false);
 }
 
 /// Answers a valid Hello and asks for a proof that cannot have been recorded. False if Hello is incomplete or invalid.
@@ -92,26 +92,36 @@ bool TcpMeeting::challenge(Guest& guest) {
   return guest.challenged = true;
 }
 
-/// True if this socket is the one that counts. If both ranks have begun to dial, those of the higher rank do.
+/// If both ranks have begun to dial, the higher rank's sockets count, unless it has got through to none of the lower's
+/// addresses, so that the lower cannot have accepted any.
+bool TcpMeeting::ours_count(const Hello& hello) {
+  if (identity_.rank < hello.from) return false;
+  const bool control = hello.flow == kControlFlow;
+  const Pair& pair = pair_of(hello.from);
+  return (!control && pair.link == Link::ours && pair.met > 0) || std::ranges::any_of(dials_, [&](const Dial& dial) {
+           return dial.rank == hello.from && (dial.flow == kControlFlow) == control && dial.greeted && !dial.over;
+         });
+}
+
+/// True if this socket is the one that counts.
 bool TcpMeeting::comes_first(Guest& guest) {
   const Hello& hello = guest.hello;
   Pair& pair = pair_of(hello.from);
   const auto before = std::ranges::find_if(
       arrivals_, [&](const TcpArrival& arrival) { return arrival.rank == hello.from && arrival.flow == hello.flow; });
   if (before != arrivals_.end()) {
+    if (before->dialed) return drop(guest.socket), false;  // it dialed, too
     if (!end_of(before->socket.get())) {
       return fail(hello.from, doubled(hello.from, before->socket.get(), guest.address)), false;
     }
     forget(*before);
     arrivals_.erase(before);
   }
-  if (hello.flow == kControlFlow) return !pair.control || (drop(guest.socket), false);
-  if (pair.met >= pair.flows || pair.link == Link::failed) return drop(guest.socket), false;
-  if (pair.link == Link::ours) {
-    if (identity_.rank > hello.from) return guest.parked = true, false;
-    cancel_dials(hello.from);
-  }
-  pair.link = Link::theirs;
+  const bool control = hello.flow == kControlFlow;
+  if (control ? pair.control : pair.met >= pair.flows || pair.link == Link::failed) return drop(guest.socket), false;
+  if (ours_count(hello)) return guest.parked = true, false;
+  if (control || pair.link == Link::ours) cancel_dials(hello.from, control);
+  if (!control) pair.link = Link::theirs;
   return true;
 }
 

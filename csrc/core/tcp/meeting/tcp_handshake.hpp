@@ -51,6 +51,10 @@ struct TcpMeeting::Dial {
   Clock::time_point deadline;  // of all attempts
   bool connected = false;      // then it waits for the Ack
   bool pausing = false;        // before the same address is tried again
+  bool greeted = false;        // a Hello has been sent, over this connection or an earlier one
+  bool called_back = false;    // the other rank cannot dial this one: it is not asked to
+  bool asked = false;          // it has been asked to dial
+  bool waiting = false;        // for it to do so: no address is left
   bool over = false;           // settled, given up or no longer wanted
   UniqueFd socket;             // empty while pausing and once over
   Hello hello;

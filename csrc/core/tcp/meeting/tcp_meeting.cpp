@@ -81,6 +81,7 @@ TcpMeeting::~TcpMeeting() = default;
 
 std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> neighbours) {
   const Clock::time_point deadline = Clock::now() + timeout_;
+  Clock::time_point patient_until = Clock::now() + patience_with_calls();
   forming_ = true;
   for (const std::uint32_t rank : neighbours) {
     if (!expects(rank)) continue;
@@ -98,7 +99,11 @@ std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> 
   throw_failure();
   while (!complete()) {
     if (Clock::now() >= deadline) throw late();
-    Clock::time_point until = deadline;
+    if (Clock::now() >= patient_until) {
+      patient_until = Clock::time_point::max();
+      call_higher();
+    }
+    Clock::time_point until = std::min(deadline, patient_until);
     for (const Guest& guest : guests_) until = std::min(until, guest.deadline);
     for (const Dial& dial : dials_) {
       if (!dial.connected) until = std::min(until, dial.give_up);
@@ -197,24 +202,60 @@ Error TcpMeeting::disagreement(std::uint32_t rank, std::uint32_t theirs, std::si
 
 // ---- at any time
 
-void TcpMeeting::call(std::uint32_t rank) {
+void TcpMeeting::call(std::uint32_t rank) { call(rank, false); }
+
+void TcpMeeting::call(std::uint32_t rank, bool called_back) {
   Pair& pair = pair_of(rank);
   if (pair.link != Link::none) return;
   const TcpEndpoints theirs = dialable(rank);
   pair.link = Link::ours;
   const std::size_t first = dials_.size();
-  for (std::uint16_t flow = 0; flow < pair.flows; ++flow) plan_dial(rank, flow, theirs, Clock::now() + timeout_);
+  for (std::uint16_t flow = 0; flow < pair.flows; ++flow) {
+    plan_dial(rank, flow, theirs, Clock::now() + timeout_).called_back = called_back;
+  }
   for (std::size_t dial = first; dial < dials_.size(); ++dial) {
     if (!dials_[dial].over) attempt(dials_[dial]);
   }
 }
 
-void TcpMeeting::call_control(std::uint32_t rank) {
+void TcpMeeting::call_control(std::uint32_t rank) { call_control(rank, false); }
+
+void TcpMeeting::call_control(std::uint32_t rank, bool called_back) {
   try {
-    plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_);
-    attempt(dials_.back());
+    Dial& dial = plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_);
+    dial.called_back = called_back;
+    attempt(dial);
   } catch (const Error&) {
     unreached_.push_back(rank);
+  }
+}
+
+void TcpMeeting::call_back(std::uint32_t rank, bool control) {
+  if (broken_by_ || !expects(rank)) return;
+  try {
+    if (!control) return call(rank, true);
+    if (!pair_of(rank).control) call_control(rank, true);
+  } catch (const Error& error) {
+    failures_.push_back(error);
+  }
+}
+
+/// The higher ranks have had their time.
+void TcpMeeting::call_higher() {
+  const std::size_t first = dials_.size();
+  for (const auto& [rank, pair] : pairs_) {
+    if (!pair.neighbour || pair.control || rank < identity_.rank) continue;
+    const TcpEndpoints theirs = endpoints_of(rank);
+    if (theirs.reachable_from(listener_.endpoints()).empty()) continue;
+    plan_dial(rank, kControlFlow, theirs, Clock::time_point::max()).called_back = true;
+  }
+  for (std::size_t dial = first; dial < dials_.size(); ++dial) attempt(dials_[dial]);
+}
+
+void TcpMeeting::refuse_request(const TcpRequest& request) {
+  for (Dial& dial : dials_) {
+    const bool meant = dial.rank == request.rank && (dial.flow == kControlFlow) == request.control;
+    if (meant && dial.waiting && !dial.over) fail(dial, unreachable(dial));
   }
 }
 
@@ -268,7 +309,8 @@ void TcpMeeting::note(int descriptor) {
   }
 }
 
-void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
+void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address,
+                        bool dialed) {
   Pair& pair = pair_of(rank);
   const bool watched = forming_ && flow == kControlFlow;  // whether to watch for its end before the group is connected
   if (watched) {
@@ -284,7 +326,8 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
     ++pair.met;
   }
   (flow == kControlFlow && !forming_ ? controls_ : arrivals_)
-      .push_back({.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text()});
+      .push_back(
+          {.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text(), .dialed = dialed});
 }
 
 /// The connection has ended, and another takes its place.
@@ -301,15 +344,15 @@ void TcpMeeting::forget(const TcpArrival& arrival) {
 void TcpMeeting::fail(std::uint32_t rank, const Error& error) {
   failures_.push_back(error);
   pair_of(rank).link = Link::failed;
-  cancel_dials(rank);
+  cancel_dials(rank, false);
 }
 
 /// A rank that has gone since the group formed is no failure of the others that wanted to tell it something.
 void TcpMeeting::fail(Dial& dial, const Error& error) {
-  if (dial.flow != kControlFlow || forming_) return fail(dial.rank, error);
+  if (dial.flow != kControlFlow || (forming_ && !dial.called_back)) return fail(dial.rank, error);
   drop(dial.socket);
   dial.over = true;
-  unreached_.push_back(dial.rank);
+  if (!forming_) unreached_.push_back(dial.rank);
 }
 
 void TcpMeeting::watch(int socket, std::uint32_t events, bool fresh) const {

@@ -7,6 +7,11 @@
 //     dials ======> accepts                       later, the first to have data for the other dials `flows` data
 //                                                 sockets; if both do at once, those of the higher rank count
 //
+// A host behind a firewall or address translation can perhaps dial, but not be dialed. So a rank that has waited in
+// vain for a higher neighbour to dial does so itself; and once the group has formed, one that gets through to another
+// at none of its addresses asks to be dialed, over the control plane (take_requests()). If both then dial, the higher
+// rank's sockets count if its Hello has left it, and else the lower's: each rank sees which.
+//
 // So a rank has data sockets only to its neighbours in the algorithms that run. Every socket is opened by a handshake
 // that proves both ends to belong to this group. One epoll set handles everything concurrently. A peer that sends
 // anything but a valid Hello is dropped without an answer and never disturbs the others: silent ones after a few
@@ -71,6 +76,13 @@ struct TcpArrival {
   std::uint16_t flow = 0;
   UniqueFd socket;
   std::string endpoint;  // its other end
+  bool dialed = false;   // by this rank
+};
+
+/// What this rank asks of another that it cannot dial itself.
+struct TcpRequest {
+  std::uint32_t rank = 0;
+  bool control = false;  // to dial for a control connection, not for data
 };
 
 /// Not thread-safe: used by its creator while the group forms, then by the owner of progress.
@@ -99,6 +111,12 @@ class TcpMeeting {
   void call(std::uint32_t rank);
   /// Begins to make a control socket to a rank that was not a neighbour when the group formed.
   void call_control(std::uint32_t rank);
+  /// Makes the sockets that a rank asks for because it cannot dial this one.
+  void call_back(std::uint32_t rank, bool control);
+  /// Which ranks to ask to dial this one, since the last call; each appears once.
+  [[nodiscard]] std::vector<TcpRequest> take_requests() { return std::exchange(requests_, {}); }
+  /// Nobody is left to ask.
+  void refuse_request(const TcpRequest& request);
   /// Continues with connections being made, and serves ranks that dial us. Non-blocking. Never throws: the control
   /// plane, which calls it for ranks that move no data, has nobody to tell.
   void progress();
@@ -141,7 +159,7 @@ class TcpMeeting {
   void serve(int milliseconds);
   [[nodiscard]] bool look(int milliseconds);
   void note(int descriptor);
-  void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address);
+  void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address, bool dialed);
   void forget(const TcpArrival& arrival);
   void watch(int socket, std::uint32_t events, bool fresh = true) const;
   void drop(UniqueFd& socket) const;
@@ -157,10 +175,16 @@ class TcpMeeting {
   void welcome(Guest& guest);
   [[nodiscard]] bool challenge(Guest& guest);
   [[nodiscard]] bool comes_first(Guest& guest);
+  [[nodiscard]] bool ours_count(const Hello& hello);
 
   // Dialing (tcp_dials.cpp).
-  void plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline);
-  void cancel_dials(std::uint32_t rank);
+  Dial& plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline);
+  void call(std::uint32_t rank, bool called_back);
+  void call_control(std::uint32_t rank, bool called_back);
+  void call_higher();
+  void cancel_dials(std::uint32_t rank, bool control);
+  void ask_to_be_called(Dial& dial);
+  [[nodiscard]] Clock::duration patience_with_calls() const;
   void go_on(Dial& dial, Clock::time_point now);
   void attempt(Dial& dial);
   void reject(Dial& dial, const std::string& why);
@@ -188,6 +212,7 @@ class TcpMeeting {
   std::vector<TcpArrival> arrivals_;
   std::vector<TcpArrival> controls_;  // since the group has formed
   std::vector<std::uint32_t> unreached_;
+  std::vector<TcpRequest> requests_;
   std::vector<Error> failures_;
   std::optional<Error> broken_by_;
   std::vector<int> knocking_;  // listening sockets with pending connections

@@ -208,7 +208,7 @@ def form_beside_another_version(rank: Rank) -> str:
         def all_gather(self, name: str, blob: bytes) -> list[bytes]:
             if rank.rank == 1 and name == "introduce":
                 length, _, rest = blob[1:].partition(b":")
-                blob = blob[:1] + length + b":" + b"9" + rest[1:]
+                blob = blob[:1] + length + b":" + b"0" + rest[1:]
             return bootstrap.all_gather(name, blob)
 
     bootstrap = rank.bootstrap("versions")
@@ -218,4 +218,4 @@ def form_beside_another_version(rank: Rank) -> str:
 def test_ranks_of_unlike_versions_are_named() -> None:
     said = run_as_processes(form_beside_another_version, 3, deadline=20.0)
     for sentence in (said[0], said[2]):
-        assert re.search(r"rank 1 has Syntony's protocol version=9[\d.]+ and rank [02] \d", sentence), said
+        assert re.search(r"rank 1 has Syntony's protocol version=0[\d.]+ and rank [02] \d", sentence), said
