@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from syntony.benchmarks.mpi.libraries import LIBRARIES
+from tests.collectives.bootstrap.slurm_cluster import slurm
 from tests.collectives.running import torchrun
 
 ROOT = Path(__file__).parents[3]
@@ -21,6 +22,7 @@ KEEP = {
     "impi": ("-disable-auto-cleanup",),
     "mpich": ("-disable-auto-cleanup",),
     "openmpi": ("--continuous",),
+    "srun": ("--kill-on-bad-exit=0",),
     "torchrun": (),
 }
 
@@ -30,21 +32,19 @@ def started(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
         if find_spec("torch") is None:
             pytest.skip("torch is not installed")
         return torchrun(4, SCRIPT, folder)
+    if launcher == "srun":
+        with slurm(folder / "slurm") as environment:
+            return ran(["srun", *KEEP[launcher], "-n", "4", sys.executable, str(SCRIPT), str(folder)], environment)
     library = LIBRARIES[launcher]
     if not library.installed:
         pytest.skip(f"{launcher} is not installed (benchmarks/mpi/libraries.py says how)")
     words = library.command(4, (sys.executable, str(SCRIPT), str(folder)))
-    environment = library.environment()
+    return ran([words[0], *KEEP[launcher], *words[1:]], library.environment())
+
+
+def ran(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [words[0], *KEEP[launcher], *words[1:]],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("launcher", KEEP)
