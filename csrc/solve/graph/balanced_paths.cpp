@@ -116,7 +116,8 @@ class PathSearch {
     steepness_ = kSettling;
     reprice();
     route([&](std::size_t demand) { return path_[demand].empty(); });
-    for (double before = kFar, time = fullest(); time < before * (1 - kGain); before = time, time = fullest()) {
+    double before = kFar, time = fullest();
+    while (time < before * (1 - kGain)) {
       for (std::size_t turn = 0; turn < kTurns; ++turn) {
         if (fullest() <= request_.time * (1 + request_.tolerance)) return true;
         reprice();
@@ -125,8 +126,9 @@ class PathSearch {
                  std::ranges::any_of(path_[demand], [&](Number link) { return too_full(link); });
         });
       }
+      before = std::exchange(time, fullest());
     }
-    return fullest() <= request_.time * (1 + request_.tolerance);
+    return time <= request_.time * (1 + request_.tolerance);
   }
 
   [[nodiscard]] bool too_full(Number link) const {

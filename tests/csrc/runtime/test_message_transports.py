@@ -59,6 +59,12 @@ PROMISES: list[Promise] = [
     (test_priorities.test_classes_are_launched_in_any_order, ("aab",)),
     (test_signals.test_a_call_that_is_interrupted_ends_the_group, ("ab", 1_000_003)),
 ]
+BEYOND = {
+    (test_ends.test_an_abort_reaches_everybody_with_its_reason, "ucx, tcp"): (
+        "UCX 1.13 ends a process by an assertion if a group ends while endpoints connect (docs/limits.md)"
+    ),
+}
+"""What is outside our reach, and why."""
 SOAKS: list[Promise] = [
     (test_collectives.test_the_full_matrix_over_hosts, ("four hosts",)),
     (test_in_flight.test_floods, ("aabb", 0)),
@@ -115,6 +121,8 @@ def kept(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WIRES[wires].items():
         monkeypatch.setenv(name, value)
     test, arguments = promise
+    if (test, wires) in BEYOND:
+        pytest.skip(BEYOND[test, wires])
     test(*arguments)
 
 
