@@ -63,11 +63,10 @@ def test_the_best_of_a_grid_is_the_fastest_of_its_name() -> None:
 def test_rows_of_islands_say_what_was_missed() -> None:
     assert all(Parallel(dp=2, **keys).apart == bool(keys) for keys in (islands.DATA | islands.PIPELINES).values())
     told = {"whole": 1.0, "sent": 1050.0, "simulated": 1.05, "sends": 1000}
-    assert not islands._row(Timed("local SGD", (9.0,), told), goal=True).missed
-    assert "+20.0% off" in islands._row(Timed("local SGD", (9.0,), told | {"simulated": 1.2}), goal=True).missed
-    assert not islands._row(Timed("local SGD", (9.0,), told | {"simulated": 1.2}), goal=False).missed
-    assert "-5.0%" in islands._row(Timed("local SGD", (9.0,), told | {"sent": 950.0}), goal=False).missed
-    late = islands._row(Timed("hetpipe, one wave late", (1.0, 1.1), told), goal=True)
+    assert not islands._row(Timed("local SGD", (9.0,), told)).missed
+    assert "+20.0% off" in islands._row(Timed("local SGD", (9.0,), told | {"simulated": 1.2})).missed
+    assert "-5.0%" in islands._row(Timed("local SGD", (9.0,), told | {"sent": 950.0})).missed
+    late = islands._row(Timed("hetpipe, one wave late", (1.0, 1.1), told))
     assert (late.cells[1], late.missed) == ("1050", "")
 
 
