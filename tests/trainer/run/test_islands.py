@@ -23,7 +23,7 @@ from tests.trainer.run import islands_script
 from tests.trainer.run.layout_script import config_of, plan_of
 
 STEPS = 6
-CLOSE = 5e-6  # weights of the definition and of real ranks, which are added up in another order: up to 2.7e-6, by processor
+CLOSE = 5e-6  # weights of the definition and of real ranks, added up in another order: up to 2.7e-6, by processor
 FAR = 1e-4  # weights that miss one exchange more, or less, differ by more
 SGD = {"optimizer": {"name": "SGD", "lr": 0.1, "clip": "off"}}
 CASES: dict[int, dict[str, dict[str, Any]]] = {
