@@ -39,7 +39,7 @@ CELLS = {
 @pytest.mark.parametrize("cell", CELLS)
 def test_it_ties_the_best_policy(cell: str) -> None:
     graph, cost = CELLS[cell]
-    found = search(graph, cost, 0.5)
+    found = search(graph, cost, 1.5)
     best = found.candidates[0]
     assert best.seconds == pytest.approx(simulate(best.plan, cost).seconds)
     best.plan.check()
