@@ -23,7 +23,7 @@ from tests.trainer.run import islands_script
 from tests.trainer.run.layout_script import config_of, plan_of
 
 STEPS = 6
-CLOSE = 5e-6  # weights of the definition and of real ranks, added up in another order: up to 2.7e-6, by processor
+CLOSE = 2e-6  # weights of the definition and of real ranks; they are added up in another order
 FAR = 1e-4  # weights that miss one exchange more, or less, differ by more
 SGD = {"optimizer": {"name": "SGD", "lr": 0.1, "clip": "off"}}
 CASES: dict[int, dict[str, dict[str, Any]]] = {
@@ -34,7 +34,8 @@ CASES: dict[int, dict[str, dict[str, Any]]] = {
         "every fourth step, momentum": {"parallel": {"dp": 2, "islands": 2, "local": 4, "outer": "nesterov"}},
         "every other step, one late, momentum": SGD
         | {"parallel": {"dp": 2, "islands": 2, "local": 2, "delay": 1, "outer": "nesterov"}},
-        "unequal shares": {"data": {"shares": [3, 1]}, "parallel": {"dp": 2, "islands": 2, "delay": 1}},
+        # AdamW would magnify the rounding of gradients near zero, which other numbers of rows add up differently.
+        "unequal shares": SGD | {"data": {"shares": [3, 1]}, "parallel": {"dp": 2, "islands": 2, "delay": 1}},
     },
     4: {
         "zero 1, deferred": {"parallel": {"dp": 4, "islands": 2, "local": 2, "zero": 1}, "policy": "need:slice=4K"},
