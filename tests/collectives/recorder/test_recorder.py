@@ -204,15 +204,18 @@ def stop_early(rank: Rank, steps: Sequence[int], what: str) -> str:
     group = joined(rank)
     for _ in range(min(steps)):
         group.all_reduce(np.ones(4, np.float32))
-    rank.tell("together")
     try:
         for _ in range(steps[rank.rank] - min(steps)):
             group.all_reduce(np.ones(4, np.float32), timeout=0.5)
         if what == "mismatch":
             group.all_reduce(np.ones(8 if rank.rank == 2 else 4, np.float32))
-        if what == "kill":
-            for _ in range(1 << 30):
-                group.all_reduce(np.ones(4, np.float32))
+        if what == "kill":  # of rank 1, which others wait for: who hears of it before it calls has nothing to record
+            waiting = group.all_reduce(np.ones(4, np.float32), async_op=True) if rank.rank != 1 else None
+            rank.tell("together")
+            if waiting is None:
+                rank.meet("never")
+            else:
+                waiting.wait()
     except CommunicationError as error:
         sentence = str(error)
         group.close()
