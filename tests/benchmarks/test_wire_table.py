@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
-from syntony.benchmarks.runtime.measured.wire_rank import GLOO, IN_PLACE, OURS, RAW, Crossing, RawTcp, carried
+from syntony.benchmarks.mpi.lab_hosts import LabHosts
+from syntony.benchmarks.runtime.measured.wire_rank import GLOO, IN_PLACE, OURS, RAW, Crossing, RawTcp, Work, carried
 from syntony.benchmarks.runtime.wire import missed
 from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 
@@ -30,6 +34,18 @@ def test_gloo_must_be_beaten_by_far() -> None:
         missed(Crossing("all_reduce", 16 << 20, {OURS: 1.0, IN_PLACE: 1.0, GLOO: 1.4, RAW: 1.0}, 0))
         == "less than 1.5 x gloo"
     )
+
+
+@pytest.mark.parametrize(("size", "said"), [(16 << 20, "less than 1.2 x MPI"), (1 << 20, "")])
+def test_the_best_mpi_must_be_beaten(size: int, said: str) -> None:
+    seconds = {OURS: 1.0, IN_PLACE: 1.0, GLOO: 2.0, RAW: 1.0, "mpich": 1.1, "impi": 1.3}
+    assert missed(Crossing("all_reduce", size, seconds, 0)) == said
+
+
+def test_work_is_read_as_it_was_written() -> None:
+    work = Work(("all_gather",), (8, 16), 2, ("impi",), LabHosts(("10.0.0.1", "10.0.0.2"), "/bin/sh"))
+    assert Work.of(json.loads(json.dumps(asdict(work)))) == work
+    assert Work.of(json.loads(json.dumps(asdict(Work((), (), 1))))).hosts is None
 
 
 def test_bytes_that_must_travel() -> None:

@@ -19,14 +19,17 @@ from pathlib import Path
 
 from syntony import _core
 from syntony.base.command import UserError
+from syntony.benchmarks.mpi.lab_hosts import LabHosts
 
 _OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPIR_")
 
 
 @dataclass(frozen=True)
 class Library:
-    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast, with
-    more ranks than processors `crowded`, too."""
+    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast on one
+    host, with more ranks than processors `crowded`, too; `network` and `dialing` between hosts, over TCP.
+
+    In `dialing`, {shell} stands for a program like ssh, {hosts} for the hosts' addresses."""
 
     name: str
     package: str
@@ -34,6 +37,8 @@ class Library:
     settings: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     crowded: Mapping[str, str] = field(default_factory=dict)
+    network: Mapping[str, str] = field(default_factory=dict)
+    dialing: str = ""
 
     @property
     def folder(self) -> Path:
@@ -59,12 +64,17 @@ class Library:
                 f" --prefix {self.folder} {self.package}"
             )
 
-    def command(self, ranks: int, program: tuple[str, ...]) -> list[str]:
-        """mpiexec's command line for `ranks` processes of `program`, all on this host."""
-        return [str(self.mpiexec), *self.arguments, "-n", str(ranks), *program]
+    def command(self, ranks: int, program: tuple[str, ...], hosts: LabHosts | None = None) -> list[str]:
+        """mpiexec's command line for `ranks` processes of `program`: one on each of `hosts`, or all on this host."""
+        if hosts is None:
+            arguments = self.arguments
+        else:
+            addresses = ",".join(hosts.addresses)
+            arguments = tuple(word.format(shell=hosts.shell, hosts=addresses) for word in self.dialing.split())
+        return [str(self.mpiexec), *arguments, "-n", str(ranks), *program]
 
-    def environment(self, ranks: int) -> dict[str, str]:
-        """This process's, without what another MPI's launcher left there, for `ranks` processes on this host."""
+    def environment(self, ranks: int, hosts: LabHosts | None = None) -> dict[str, str]:
+        """This process's, without what another MPI's launcher left there, for such processes."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_LAUNCHERS)}
         paths = {
             "PATH": f"{self.folder / 'bin'}:{kept.get('PATH', '')}",
@@ -73,8 +83,11 @@ class Library:
             "OPAL_PREFIX": str(self.folder),
         }
         crowded = self.crowded if ranks > _core.usable_cpus() else {}
-        return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(self.settings) | dict(crowded)
+        fast = self.settings if hosts is None else self.network
+        return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(fast) | dict(crowded)
 
+
+_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 LIBRARIES = {
     library.name: library
@@ -86,6 +99,8 @@ LIBRARIES = {
             "mpich",
             {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"},
             crowded={"I_MPI_THREAD_YIELD": "2"},
+            network={"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "I_MPI_PIN": "0"},
+            dialing="-bootstrap ssh -bootstrap-exec {shell} -hosts {hosts} -ppn 1",
         ),
         # Shared memory inside a host by itself. It spins without yielding, so with more ranks than processors every
         # message takes a time slice (8 ms); only its throttle makes it sleep for a moment instead.
@@ -96,14 +111,20 @@ LIBRARIES = {
             {},
             ("-bind-to", "none"),
             {"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1", "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1"},
+            # It would find that both are on one machine, and use shared memory, through UCX.
+            {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
+            "-launcher ssh -launcher-exec {shell} -bind-to none -hosts {hosts} -ppn 1",
         ),
         # Its own matching over shared memory, instead of a search through network libraries. Oversubscribed, it yields.
         Library(
             "openmpi",
             "openmpi",
             "openmpi",
-            {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+            _AS_ROOT,
             ("--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"),
+            network=_AS_ROOT,
+            dialing="--prtemca plm_ssh_agent {shell} --host {hosts} --map-by node --bind-to none"
+            " --mca pml ob1 --mca btl self,tcp",
         ),
     )
 }

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.measurement import Case
+from syntony.benchmarks.mpi.lab_hosts import LabHosts
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.rank import fields_of
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -26,12 +27,13 @@ _LINGER = 10.0  # seconds that mpiexec has to end
 
 
 class RemotePeer:
-    """One rank's line to an MPI peer. Making one is collective; all ranks must be on one host.
+    """One rank's line to an MPI peer. Making one is collective; all ranks must be on one host, or each on one
+    of `lab`.
 
     `timeout`: seconds without an answer. UserError where the library is not installed, RankError where it fails.
     """
 
-    def __init__(self, exchange: Exchange, name: str, timeout: float) -> None:
+    def __init__(self, exchange: Exchange, name: str, timeout: float, lab: LabHosts | None = None) -> None:
         self.label = name
         self._rank, self._timeout = exchange.rank, timeout
         self._mpiexec: subprocess.Popen[bytes] | None = None
@@ -50,9 +52,10 @@ class RemotePeer:
                 raise UserError(f"peer {name} runs on one host; these ranks are on {len(set(hosts))}")
             if exchange.rank == 0:
                 self._said = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
+                program = (sys.executable, "-m", "syntony.benchmarks.mpi.rank", name, *paths)
                 self._mpiexec = subprocess.Popen(
-                    library.command(exchange.size, (sys.executable, "-m", "syntony.benchmarks.mpi.rank", name, *paths)),
-                    env=library.environment(exchange.size),
+                    library.command(exchange.size, program, lab),
+                    env=library.environment(exchange.size, lab),
                     stdin=subprocess.DEVNULL,
                     stdout=self._said,
                     stderr=subprocess.STDOUT,

@@ -18,13 +18,13 @@ from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
+from syntony.benchmarks.runtime.measured.devices import sent
 from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 
 GLOO = "gloo"
 _TIMEOUT = 120.0  # seconds that a collective may take
-_DEVICES = Path("/sys/class/net")
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def _time(bench: Bench, communicator: Communicator, gloo: TorchGroup | None, job
     shape, element = SHAPES[job.collective], ELEMENTS["float"]
     operation = "sum" if shape.reduces else None
     case = Case(shape, element, operation, 0, shape.block(job.size, communicator.size, element.item_bytes))
-    before = _sent()
+    before = sent()
     form = name == GLOO and shape.in_place == "same"  # gloo's all_reduce has one buffer
     (result,) = bench.run(case, [contender], Effort(job.iterations), forms=(form,))
-    carried = tuple(after - was for after, was in zip(_sent(), before, strict=True))
+    carried = tuple(after - was for after, was in zip(sent(), before, strict=True))
     timing = result.best_form
     assert timing is not None, "every contender has these collectives"
     ran = GLOO if name == GLOO else _ran_last(communicator, shape)
@@ -96,11 +96,6 @@ def _time(bench: Bench, communicator: Communicator, gloo: TorchGroup | None, job
 def _ran_last(communicator: Communicator, shape: Shape) -> str:
     operations = reversed(communicator.record().operations)
     return next(one.algorithm for one in operations if one.collective == shape.name)
-
-
-def _sent() -> tuple[int, ...]:
-    names = sorted(device.name for device in _DEVICES.iterdir() if device.name != "lo")
-    return tuple(int((_DEVICES / name / "statistics/tx_bytes").read_text()) for name in names)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One of the two ranks of the table `wire`, started in the lab: ours and gloo in turns with bare sockets.
+"""One of the two ranks of the table `wire`, started in the lab: ours, gloo and MPI in turns with bare sockets.
 
     python -m syntony.benchmarks.runtime.measured.wire_rank WORK RESULTS
 
@@ -16,13 +16,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from syntony.benchmarks.bench.contenders import Contender, Syntony, TorchGroup
-from syntony.benchmarks.bench.measurement import Memory, by_clock, local_measurement
+from syntony.benchmarks.bench.measurement import Measurement, Memory, by_clock, local_measurement
+from syntony.benchmarks.mpi.lab_hosts import LabHosts
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
+from syntony.benchmarks.runtime.measured.devices import sent
 from syntony.benchmarks.runtime.measured.sweep import case_of
-from syntony.collectives.bootstrap.launch import Exchange
+from syntony.collectives.bootstrap.launch import Exchange, RankError
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 
@@ -34,9 +38,22 @@ _UNSENT = 64 << 10
 
 @dataclass(frozen=True)
 class Work:
+    """`peers`: MPI libraries, whose mpiexec dials `hosts`."""
+
     collectives: tuple[str, ...]
     sizes: tuple[int, ...]
     turns: int
+    peers: tuple[str, ...] = ()
+    hosts: LabHosts | None = None
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Work:
+        """What `asdict` made, read from JSON, which has lists only."""
+        hosts = fields.pop("hosts")
+        tuples: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**tuples, hosts=LabHosts(tuple(hosts["addresses"]), hosts["shell"]) if hosts else None)
 
 
 @dataclass(frozen=True)
@@ -101,47 +118,62 @@ def carried(collective: str, size: int) -> int:
 
 def main(words: Sequence[str]) -> int:
     work_file, results = map(Path, words)
-    work = Work(**json.loads(work_file.read_text()))
+    work = Work.of(json.loads(work_file.read_text()))
     with TcpBootstrap.from_environment() as exchange, Communicator.create(exchange, _TIMEOUT) as communicator:
-        contenders = (Syntony(communicator, OURS), TorchGroup(exchange, GLOO, _TIMEOUT))
+        ours = Syntony(communicator, OURS)
+        peers: list[Contender | RemotePeer] = [
+            TorchGroup(exchange, GLOO, _TIMEOUT),
+            *(RemotePeer(exchange, name, _TIMEOUT, work.hosts) for name in work.peers),
+        ]
         raw = RawTcp(exchange, max(work.sizes))
         memory = Memory(exchange.rank, exchange.size)
         met = [(collective, size) for collective in work.collectives for size in work.sizes]
-        found = [_measure(exchange, memory, contenders, raw, work.turns, *case) for case in met]
+        found = [_measure(exchange, memory, ours, peers, raw, work.turns, *case) for case in met]
         if exchange.rank == 0:
             results.write_text(json.dumps([asdict(crossing) for crossing in found]))
         communicator.barrier()
         raw.close()
-        contenders[1].close()
+        for peer in peers:
+            peer.close()
     return 0
 
 
 def _measure(
     exchange: Exchange,
     memory: Memory,
-    contenders: Sequence[Contender],
+    ours: Syntony,
+    peers: Sequence[Contender | RemotePeer],
     raw: RawTcp,
     turns: int,
     collective: str,
     size: int,
 ) -> Crossing:
     """All in turns. gloo has sums in place only, and gathers out of place only."""
-    case, ours, gloo = case_of(collective, size, exchange.size), *contenders
-    summed = collective == "all_reduce"
-    found = {
+    case, summed = case_of(collective, size, exchange.size), collective == "all_reduce"
+    found: dict[str, Measurement | None] = {
         OURS: local_measurement(ours, memory, case, summed),
         IN_PLACE: local_measurement(ours, memory, case, True),
-        GLOO: local_measurement(gloo, memory, case, summed),
     }
+    for peer in peers:
+        found[peer.label] = (
+            peer.measurement(case, summed)
+            if isinstance(peer, RemotePeer)
+            else local_measurement(peer, memory, case, summed)
+        )
     measurements = {label: one for label, one in found.items() if one is not None}
-    assert len(measurements) == len(found), "both have these collectives"
+    assert len(measurements) == len(found), "all have these collectives"
     times: dict[str, list[int]] = {RAW: [], **{label: [] for label in found}}
     iterations = max(2, min(100, _BYTES_A_TURN // size))
     wrong = sum(measurement.check(1) or 0 for measurement in measurements.values())
     for _ in range(turns):
         for label, measurement in measurements.items():
+            before = sum(sent())
             times[label] += measurement.lap(1, iterations)
-        contenders[0].barrier()
+            if (crossed := sum(sent()) - before) < iterations * carried(collective, size):
+                raise RankError(
+                    f"{label}: {collective} of {size} bytes sent {crossed} bytes in {iterations} operations"
+                )
+        ours.barrier()
         times[RAW] += by_clock(partial(raw.swap, carried(collective, size)), iterations)
     mine = {label: 1e-9 * float(np.median(each)) for label, each in times.items()}
     said = exchange.all_gather(f"wire {collective} {size}", json.dumps([mine, wrong]).encode())
