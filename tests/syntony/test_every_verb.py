@@ -59,6 +59,7 @@ CHEAP = {
     "tune": "tune --ranks 2 --collectives all_reduce --sizes 8,64,1K --repeat 1",
     "preflight": "preflight --ranks 2 --memory 1M --largest 64K",
     "overlap list": "overlap list",
+    "overlap degrees": "overlap degrees --model gpt:hidden=64,blocks=2 --ranks 2",
     "overlap swarm": "overlap swarm --model thin --stages 2:1,1 --microbatches 2",
     "overlap reshard": "overlap reshard --model thin --old dp=8,zero=3 --new dp=6,zero=3 --on dgx-a100",
     "overlap layout": "overlap layout --model gpt2 --ranks 2 --machine a100 --sequences 4 --where pp=1 --timeout 3",

@@ -37,8 +37,8 @@ _IN_OTHER_MODULES = {
     "irregular": "irregular.over_bounds", "contest": "irregular.contest",
     "bounds": "speed.bounds", "simulator": "speed.simulator", "topologies": "speed.topologies",
     "bfb": "systems.bfb", "blink": "systems.blink", "fast": "systems.fast", "flexlink": "systems.flexlink",
-    "nimble": "systems.nimble", "pccl": "systems.pccl", "sccl": "systems.sccl", "syccl": "systems.syccl",
-    "teccl": "systems.teccl",
+    "hire": "systems.hire", "nimble": "systems.nimble", "pccl": "systems.pccl", "sccl": "systems.sccl",
+    "syccl": "systems.syccl", "teccl": "systems.teccl",
 }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale syccl flexlink nimble pccl repair broken hierarchy "
+        "sccl forest allreduce alltoall teccl bfb blink scale syccl flexlink nimble pccl hire repair broken hierarchy "
         "irregular contest placement fast stragglers bounds simulator topologies",
     ),
     "runtime": _room(
@@ -72,6 +72,7 @@ ROOMS = {
             "sim_vs_lab": "sim_vs_lab.table",
             "irregular": "sim_vs_lab.synthesized",
             "stragglers": "sim_vs_lab.stragglers",
+            "slow_wire": "sim_vs_lab.slow_wire",
             "in_network": "in_network.table",
             "training": "in_network.training",
             "sharing": "in_network.sharing",

@@ -313,6 +313,31 @@ def test_odd_sizes_are_whole_elements_and_measured_once() -> None:
     assert on_ranks(3, job) == [{"all_gather": [12, 4092], "all_reduce": [4, 12, 4096]}] * 3
 
 
+def test_on_slow_wires_calls_are_few_and_large_sizes_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syntony.collectives.tuner import measure
+
+    sizes, candidates = [8, 64, 512], {"all_reduce": ["ring", "direct"]}
+    called: list[int] = []
+
+    def stamps(group: object, trial: object, name: str, calls: int) -> np.ndarray:
+        called.append(calls)
+        return np.full(calls, 1e-9)  # the call that was checked took longer
+
+    monkeypatch.setattr(measure, "_stamps", stamps)
+
+    def job(group: Communicator) -> object:
+        found = measure.measure(group, candidates, sizes, measure.Effort(single=0.0, patience=1e-9))
+        return [[list(points), *points.values()] for points in found.costs.values()], called
+
+    assert on_ranks(2, job) == [[[[[8], 1e-9]] * 2, [1, 1]]] * 2  # at 64 bytes both would take 1.6e-8 s
+
+    def quick(group: Communicator) -> object:
+        found = measure.measure(group, candidates, sizes, measure.Effort(single=0.0))
+        return [list(points) for points in found.costs.values()]
+
+    assert on_ranks(2, quick) == [[sizes] * 2] * 2
+
+
 def test_tune_with_two_sizes_says_that_they_are_too_few() -> None:
     ran = run_command("tune", "--collectives", "gather", "--sizes", "8,1M")
     assert ran.returncode == 0, ran.stderr

@@ -5,6 +5,8 @@
                 take about as long: measured with --measure, in turns, medians of the slowest rank's steps
     predicted   the gain in the lab, by costs that the trainer profiled before; `off`: of the policy's step
 
+With --lab, only one lab's rows are measured, and nothing else is simulated: that takes one to four minutes each.
+
 Models, layouts and machines that are simulated were chosen by us, after what the papers say of theirs: that ours and
 their gains are alike makes the mechanism plausible, and reproduces no experiment. Settings, sources, and why ours and
 theirs differ are printed behind the table; published.py has them.
@@ -193,36 +195,40 @@ def _lab(row: Published) -> tuple[str, str]:
     return (name or row.policy, where) if where in LABS else (row.policy, "")
 
 
+def _asked(options: argparse.Namespace, row: Published) -> bool:
+    """Whether a row is among those of --policy and --lab."""
+    named = not options.policy or chain_of(row.policy)[0].name in options.policy
+    return named and (not options.lab or _lab(row)[1] in options.lab)
+
+
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
-    rows = [row for row in PUBLISHED if not options.policy or chain_of(row.policy)[0].name in options.policy]
+    rows = list(filter(partial(_asked, options), PUBLISHED))
     runs: dict[str, tuple[str, ...]] = {}
     for name, lab in map(_lab, rows):
         runs[lab] = (*runs.get(lab, ()), name)
     for row in rows:
-        gain, maker = simulated(row)
+        gain, maker = (None, row.policy) if options.lab else simulated(row)
         told = (
             "" if not row.most else f"{row.least:.2f}" if row.least == row.most else f"{row.least:.2f}-{row.most:.2f}"
         )
         name, lab = _lab(row)
         expected, seen, off = "", "simulated" if not lab else "--measure", ""
-        missed = f"slower than {row.over}" if gain < 0.995 else ""
-        if lab and options.measure:
+        missed = f"slower than {row.over}" if gain is not None and gain < 0.995 else ""
+        if lab and (options.measure or options.lab):
             seconds = measured(lab, runs[lab], options.steps, options.rounds)
             base, mine = seconds[{"late": "fifo", "one": "serial"}.get(row.over, row.over)], seconds[name]
             expected, seen = f"{base.predicted / mine.predicted:.2f}", f"{base.measured / mine.measured:.2f}"
             error = mine.predicted / mine.measured - 1
             off = f"{error:+.1%}"
             missed = missed or (f"predicted {off} off, not {_OFF:.0%}" if abs(error) > _OFF else "")
-        yield Row((maker, row.over, f"{gain:.2f}", told, expected, seen, off), missed)
+        shown = "" if gain is None else f"{gain:.2f}"
+        yield Row((maker, row.over, shown, told, expected, seen, off), missed)
 
 
 def _notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
     lines = [""]
-    for row in PUBLISHED:
-        name = chain_of(row.policy)[0].name
-        if options.policy and name not in options.policy:
-            continue
-        lines += [f"{name}: {row.source}", f"    simulated {row.step}"]
+    for row in filter(partial(_asked, options), () if options.lab else PUBLISHED):
+        lines += [f"{chain_of(row.policy)[0].name}: {row.source}", f"    simulated {row.step}"]
         lines += [f"    {row.lab}"] if row.lab.startswith("simulated") else []
         lines += [f"    {row.remark}"] if row.remark else []
     return lines
@@ -244,6 +250,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", action="append", metavar="NAME", help="only this one; repeat")
+    parser.add_argument("--lab", action="append", choices=LABS, help="measure its rows, and only these; repeat")
     parser.add_argument("--measure", action="store_true", help="run them, too (as root)")
     parser.add_argument("--rounds", type=int, default=4, metavar="N", help="blocks of steps of each (4)")
     parser.add_argument("--steps", type=int, default=6, metavar="N", help="steps of a block; its first is not counted")

@@ -30,11 +30,17 @@ _Told = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """`budget`: seconds for one algorithm at one size; `fewest`, `most`: timed calls, regardless of the budget."""
+    """`budget`: seconds for one algorithm at one size; `fewest`, `most`: timed calls, regardless of the budget.
+
+    single     seconds of a call from which on two are enough: on wires so slow, little else disturbs them
+    patience   seconds: sizes at which one call of each algorithm would take longer in all are left out
+    """
 
     budget: float = 0.05
     fewest: int = 6
     most: int = 60
+    single: float = float("inf")
+    patience: float = float("inf")
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ def measure(
     WrongResultError on every rank.
     """
     costs: dict[Key, dict[int, float]] = {}
+    effort = effort or Effort()
     begin, waited = time.monotonic(), _waited_for_a_core()
     for collective, algorithms in candidates.items():
         seen: set[int] = set()
@@ -83,9 +90,18 @@ def measure(
                 continue
             seen.add(bytes_moved)
             progress(collective, bytes_moved)
-            able = [name for name in algorithms if _checked(group, trial, collective, name)]
-            for name, seconds in zip(able, _time(group, trial, able, effort or Effort()), strict=True):
+            once = {name: _checked(group, trial, collective, name) for name in algorithms}
+            found = {name: seconds for name, seconds in once.items() if seconds is not None}
+            for name, seconds in found.items():
+                if seconds >= effort.single:  # or it was disturbed
+                    found[name] = min(seconds, *_stamps(group, trial, name, 1))
+            short = [name for name, seconds in found.items() if seconds < effort.single]
+            found |= zip(short, _time(group, trial, short, effort), strict=True)
+            for name, seconds in found.items():
                 costs.setdefault(Key(collective, name), {})[bytes_moved] = seconds
+            following = next((other for other in sizes if other > size), size)
+            if sum(found.values()) * following / size > effort.patience:
+                break
     part = np.array([(_waited_for_a_core() - waited) / (time.monotonic() - begin)])
     group.all_reduce(part, op="max", algorithm="direct")
     return Measured(costs, float(part[0]))
@@ -155,19 +171,23 @@ def _waited_for_a_core() -> float:
         return 0.0
 
 
-def _checked(group: Verbs, trial: _Trial, collective: str, name: str) -> bool:
-    """False if the algorithm cannot serve this group, which it reports before it sends anything."""
+def _checked(group: Verbs, trial: _Trial, collective: str, name: str) -> float | None:
+    """Seconds of one call, on the slowest rank; None if the algorithm cannot serve this group, which it reports before
+    it sends anything."""
     trial.result[:] = np.nan
+    begin = time.perf_counter()
     try:
         trial.call(name)
     except ValueError:
-        return False
+        return None
+    took = np.array([time.perf_counter() - begin])
     wrong = np.array([not np.array_equal(trial.result, trial.expected)], np.int64)
     group.all_reduce(wrong, algorithm="direct")
     if wrong[0]:
         what = f"{name} {collective} of {trial.expected.nbytes} bytes"
         raise WrongResultError(f"{what} gave a wrong result on {wrong[0]} of {group.size} ranks")
-    return True
+    group.all_reduce(took, op="max", algorithm="direct")
+    return float(took[0])
 
 
 def _time(group: Verbs, trial: _Trial, names: Sequence[str], effort: Effort) -> list[float]:

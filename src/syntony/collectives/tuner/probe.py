@@ -12,7 +12,7 @@ from syntony.collectives.tuner.table import Place, Table
 from syntony.collectives.verbs import Verbs
 
 _SIZES = tuple(8 << shift for shift in range(0, 22, 3))  # 8 bytes to 16 MiB
-_EFFORT = Effort(budget=0.01, fewest=3, most=15)
+_EFFORT = Effort(budget=0.01, fewest=3, most=15, single=0.05, patience=2.0)  # with slow wires, too, under a minute
 
 
 def probe_if_asked(group: Verbs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from syntony.overlap.commands import (
     compare,
+    degrees,
     explain,
     layout,
     listing,
@@ -17,5 +18,6 @@ from syntony.overlap.commands import (
 )  # fmt: skip
 
 COMMANDS = tuple(
-    verb.COMMAND for verb in (listing, plan, simulate, compare, explain, search, layout, reshard, swarm, trace, traffic)
+    verb.COMMAND
+    for verb in (listing, plan, simulate, compare, explain, search, layout, degrees, reshard, swarm, trace, traffic)
 )

@@ -17,7 +17,8 @@ from syntony.overlap.step.graph import Graph
 
 @published(
     "Li et al., Automated Tensor Model Parallelism with Overlapped Communication (Oases), 2023",
-    missing="its planner of tensor-parallel degrees",
+    missing="in the trainer all layers have one tensor-parallel degree; its planner of one for each layer is simulated "
+    "(overlap degrees)",
     batches=(0, (0, 2, 4)),
 )
 def oases(graph: Graph, cost: Cost, batches: int) -> Decided:
