@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,24 @@ def test_results_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert not show([part])
     assert asked == cases
     assert "2 cases, 1 beaten by more than 1 %" in capsys.readouterr().out
+
+
+def test_slices_are_the_whole() -> None:
+    parser = argparse.ArgumentParser()
+    contest._configure(parser)
+
+    def chosen(*words: str) -> list[Case]:
+        (part,) = contest._parts(parser.parse_args(words))
+        assert isinstance(part.rows, partial)
+        cases: list[Case] = part.rows.args[0]
+        return cases
+
+    assert chosen("--cases", "1-400") + chosen("--cases", "401-960") == chosen()
+    torus = chosen("--network", "torus")
+    assert {case.network for case in torus} == {"torus"}
+    assert chosen("--network", "torus", "--cases", "3") == torus[2:3]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--cases", "5-4"])
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

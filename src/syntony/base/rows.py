@@ -8,6 +8,15 @@ from numpy.typing import NDArray
 Integers = NDArray[np.signedinteger]
 
 
+def ascending(numbers: Integers) -> Integers:
+    """The different numbers, ascending.
+
+    Sorts. np.unique hashes since NumPy 2.3, which takes a hundred times as long for a million numbers.
+    """
+    found: Integers = np.sort(numbers, axis=None)
+    return found[np.r_[True, found[1:] != found[:-1]]] if len(found) else found
+
+
 def distinct(rows: Integers) -> tuple[Integers, Integers]:
     """The first row of each class of equal rows (entries from -1), and the class of every row."""
     key, kinds = np.zeros(len(rows), np.int64), 1
@@ -25,7 +34,7 @@ def alike(offset: Integers, column: Integers) -> Integers:
     """The class of every piece of a ragged column; equal pieces (entries from -1) are of one class."""
     lengths = np.diff(offset)
     kind, kinds = np.zeros(len(lengths), np.int64), 0
-    for length in np.unique(lengths):  # pieces of one length are a table without padding
+    for length in ascending(lengths):  # pieces of one length are a table without padding
         chosen = np.flatnonzero(lengths == length)
         first, kind[chosen] = distinct(column[offset[chosen][:, None] + np.arange(length)])
         kind[chosen] += kinds

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.base.files.fields import FileError
+from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
-from syntony.synth.engines.auto import CANDIDATES, candidates, run, seconds_at
+from syntony.synth.engines.auto import CANDIDATES, _Agenda, candidates, run, seconds_at
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
+from syntony.synth.engines.workers import Question
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
@@ -60,6 +62,31 @@ def test_large_networks_do_not_depend_on_one_engine(kind: str) -> None:
     assert {"forest", "hierarchy"} <= able
     some = parse("rail:boxes=32,gpus=8,rails=8,bandwidth=200GB/s")
     assert gap_of(forest.run(some, Collective.make(kind, some.ranks), 1 << 30, Budget())) == 0
+
+
+@pytest.mark.parametrize(("size", "early"), [(16 << 10, True), (1 << 30, False)])
+def test_where_latency_matters_two_slow_engines_work_at_once(size: int, early: bool) -> None:
+    """The second one does not wait for the quick ones that are left, nor for cuts of what they found."""
+    topology = random_network(0)
+    collective = Collective.make("reduce_scatter", topology.ranks)
+    able = [one for one in CANDIDATES if one.worth(topology, collective) and one.engine != "in_network"]
+    agenda = _Agenda(topology, collective, size, Budget(60), able)
+    (first, *_), slow = agenda.prompt(), agenda.beside(2)
+    assert slow is not None
+    assert slow.engine == "pipeline"
+    for answer in first.answers():
+        agenda.hear(answer)
+    second = agenda.next([slow], 2)
+    assert isinstance(second, Question)
+    assert (second.engine == "teccl") == early
+
+
+def test_exact_steps_are_tried_for_roots_of_larger_networks() -> None:
+    """A single root's data that is neither copied nor summed leaves few choices."""
+    topology = random_network(0)
+    for kind, worth in (("gather", True), ("scatter", True), ("all_gather", False)):
+        able = {one.engine for one in CANDIDATES if one.worth(topology, Collective.make(kind, topology.ranks))}
+        assert ("sccl" in able) == worth
 
 
 def test_steps_ask_the_exact_engine() -> None:

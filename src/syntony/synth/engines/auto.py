@@ -42,6 +42,8 @@ MOST_WORKERS = 4
 """Each worker needs the memory of a search."""
 PATIENCE = 0.5
 """The part of the remaining time that an engine gets while others wait; the very first one gets all of it."""
+STARTUPS = 0.002
+"""Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
 SEARCHING = 0.9
 """The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
@@ -77,6 +79,11 @@ def _few_trees(topology: Topology, collective: Collective) -> bool:
     return _trees(topology, collective) and _up_to(64, 512)(topology, collective)
 
 
+def _few_steps(topology: Topology, collective: Collective) -> bool:
+    """Without copies or sums, a single root's data leaves fewer choices."""
+    return collective.ranks <= (16 if collective.kind in ("gather", "scatter") else 8)
+
+
 def _direct(topology: Topology, collective: Collective) -> bool:
     return (
         _trees(topology, collective)
@@ -110,9 +117,9 @@ CANDIDATES = (
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("taccl", _up_to(32), "all"),
     Candidate("teccl", _up_to(32), "long"),
-    Candidate("sccl", _up_to(8), "all"),
+    Candidate("sccl", _few_steps, "all"),
+    Candidate("taccl", _up_to(32), "all"),
 )
 """In the order in which they run."""
 FALLBACK = "greedy"
@@ -224,7 +231,10 @@ def attempts(
 
 
 class _Agenda:
-    """The remaining questions: quick engines, then cuts of their results; beside both, the slow ones."""
+    """The remaining questions: quick engines, then cuts of their results; beside both, the slow ones.
+
+    Where latency matters, two slow ones come before what is left of the quick ones: cuts make what is too slow there
+    less slow, but nothing fast."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -233,6 +243,7 @@ class _Agenda:
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
         self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
         self._first = True
+        self._startups = False  # whether latency matters at this size, as far as answers tell
         self._asked: set[str] = set()  # quick engines already asked
         self._uncut: dict[str, Found] = {}  # by engine, its last result
 
@@ -250,7 +261,8 @@ class _Agenda:
         uncut = [one for engine, one in self._uncut.items() if engine not in at_work]
         others = self._soon or uncut
         engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
-        if self._beside and (not others or (most > 1 and not engrossed)):
+        both = self._startups and bool(self._beside) and self._beside[0].takes == "long"
+        if self._beside and (not others or (most > 1 and engrossed < 1 + both)):
             return self._long(most - len(busy) - bool(others))
         if self._soon:
             engine = self._soon.pop(0)
@@ -276,7 +288,11 @@ class _Agenda:
         return Question(asked, self._topology, self._collective, self._size, seconds)
 
     def hear(self, answer: Found | Refused) -> None:
-        """Remembers results that can be cut."""
+        """Remembers results that can be cut, and how much latency matters."""
+        if isinstance(answer, Found) and answer.schedule.bounds is not None:
+            self._startups = answer.schedule.bounds.latency.seconds > STARTUPS * answer.schedule.bounds.seconds(
+                self._size
+            )
         if isinstance(answer, Found) and answer.engine in self._asked:
             self._uncut[answer.engine] = answer
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from syntony.base.command import UserError
+from syntony.base.rows import ascending
 from syntony.synth.model.instructions import ONE_SIDED, RECEIVES, SENDS, Opcode
 from syntony.synth.model.program import Program
 
@@ -112,7 +113,7 @@ def fit(program: Program, target: Target) -> Program:
                 f"program '{program.name}' does not fit target '{target.name}': {what} "
                 f"({program.where(int(np.argmax(used)))})"
             )
-    if not target.weights and len(np.unique(program.chunks[:, 1])) > 1:
+    if not target.weights and len(ascending(program.chunks[:, 1])) > 1:
         raise TargetError(
             f"program '{program.name}' does not fit target '{target.name}': its chunks have weights "
             f"{program.chunks[:, 1].min()} to {program.chunks[:, 1].max()}; they must be equal"
@@ -137,7 +138,7 @@ def _fit_lanes(program: Program, target: Target, first: np.ndarray, lane_agent: 
             ("sends to", SENDS, "send_peer"),
             ("uses channels", SENDS | RECEIVES, "channel"),
         ):
-            values = np.unique(program.field(name)[rows][used[opcode[rows]]])
+            values = ascending(program.field(name)[rows][used[opcode[rows]]])
             if len(values) > 1:
                 raise TargetError(
                     f"program '{program.name}' does not fit target '{target.name}': rank {agent}, lane "

@@ -17,7 +17,7 @@ from syntony.base.command import UserError
 from syntony.synth.model.instructions import ONE_SIDED, Opcode
 from syntony.synth.model.network import Network
 from syntony.synth.model.references import References
-from syntony.synth.model.routes import routes_of
+from syntony.synth.model.routes import links_between
 from syntony.synth.simulation.flows import PathPolicy, Paths
 from syntony.synth.simulation.sockets import Sockets
 
@@ -146,9 +146,7 @@ def _unjoined(code: References, network: Network, row: int, src: int, dst: int, 
 
 
 def _routes(code: References, network: Network, ends: _Ends, speaker: list[int]) -> _Flows:
-    between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-    for found in routes_of(network).routes:
-        between.setdefault((found.src, found.dst), []).append(found.links)
+    between = links_between(network, {(src, dst) for src, dst, _ in ends})
     numbers: dict[tuple[int, ...], int] = {}
     route = []
     for (src, dst, channel), row in zip(ends, speaker, strict=True):

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.rows import distinct, pieces, ragged
+from syntony.base.rows import ascending, distinct, pieces, ragged
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 from syntony.synth.simulation.moves import Moves, lanes_of, path_latency, single_paths
@@ -145,7 +145,7 @@ class _View:
         moved, ranks = schedule.transfers, schedule.values.rank
         agents = len(actions[0].agents)
         orbit = orbits_under(agents, [action.agents for action in actions])
-        used = np.unique(np.concatenate([moved.src, moved.dst, ranks[ranks >= 0]]))
+        used = ascending(np.concatenate([moved.src, moved.dst, ranks[ranks >= 0]]))
         points = np.flatnonzero(np.isin(orbit, orbit[used])).tolist()
         if not points:
             return None

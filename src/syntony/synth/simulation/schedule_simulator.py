@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.flows import simulate_flows
 from syntony.synth.simulation.moves import MovedFlows, Moves, flows_of, moves_of
@@ -60,7 +61,7 @@ def simulate(
     times = simulate_flows(hops.flows if hops else moved.flows, timeline=timeline)
     stuck = np.isinf(times.start[hops.first] if hops else times.start)
     if stuck.any():
-        raise _stuck(whole, moves, np.unique(np.flatnonzero(stuck) % (len(stuck) // moved.slices)))
+        raise _stuck(whole, moves, ascending(np.flatnonzero(stuck) % (len(stuck) // moved.slices)))
     load = _load(moves, moved)[:links]
     of_links = times.link < links
     rates = LinkRates(times.times[of_links], times.link[of_links], times.rate[of_links]) if timeline else None

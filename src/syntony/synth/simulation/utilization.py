@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
+
 
 @dataclass(frozen=True, eq=False)
 class LinkRates:
@@ -30,7 +32,7 @@ class LinkRates:
         edges = np.linspace(0.0, seconds, bins + 1)
         order = np.argsort(self.link, kind="stable")
         starts = np.searchsorted(self.link[order], np.arange(len(capacity) + 1))
-        for link in np.unique(self.link).tolist():
+        for link in ascending(self.link).tolist():
             mine = order[starts[link] : starts[link + 1]]
             times, rates = np.r_[0.0, self.times[mine], seconds], np.r_[0.0, self.rate[mine]]
             carried = np.concatenate(([0.0], np.cumsum(rates * np.diff(np.minimum(times, seconds)))))

@@ -29,6 +29,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
 from syntony.synth.symmetry.link_orbits import orbits_under
 from syntony.topologies.topology import Permutation
 
@@ -126,7 +127,7 @@ class FreeGroup:
         support_of[here] = least[:, None]
         image[here] = there
         alone = (support_of[here] == least[:, None]).all() and (image[here] == there).all()
-        if not alone or np.count_nonzero(support_of >= 0) != len(support) * len(np.unique(least)):
+        if not alone or np.count_nonzero(support_of >= 0) != len(support) * len(ascending(least)):
             return None
         return tuple(image.tolist())
 
@@ -166,7 +167,7 @@ def _free_words(points: Integers, moves: Integers) -> tuple[Integers, Integers, 
     if any(not np.array_equal(move[written], written[at[move[place]]]) for move in moves):
         return None
     sizes = np.bincount(orbit[points], minlength=len(first))
-    if (sizes[np.unique(orbit[points])] != len(place)).any():
+    if (sizes[ascending(orbit[points])] != len(place)).any():
         return None
     return place, last, before, orbit
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.free_group import free_order as free_order_of
 from syntony.synth.symmetry.groups import action_of, expand
@@ -76,11 +77,11 @@ def free_order(schedule: Schedule) -> int | None:
         if not np.array_equal(weight[chunks], weight):
             return None
         both.append(np.r_[np.asarray(generator.nodes, np.int64), nodes + chunks])
-    listed = np.unique(schedule.values.chunk[schedule.transfers.value])
+    listed = ascending(schedule.values.chunk[schedule.transfers.value])
     if not len(listed):
         return None
     orbit = orbits_under(nodes + len(weight), both)[nodes:]
-    if len(np.unique(orbit[listed])) < len(listed):
+    if len(ascending(orbit[listed])) < len(listed):
         return None
     moved = np.flatnonzero(np.isin(orbit, orbit[listed]))
     return free_order_of(nodes + moved, np.stack(both))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.rows import pieces
+from syntony.base.rows import ascending, pieces
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
@@ -59,7 +59,7 @@ def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) 
     """all_reduce: `dual`, an all_gather on the reversed links, backwards; then `spread`, one of the same chunks."""
     dual, spread = _alone(dual), _alone(spread)
     if dual.symmetry != spread.symmetry or not np.array_equal(
-        np.unique(dual.values.chunk), np.unique(spread.values.chunk)
+        ascending(dual.values.chunk), ascending(spread.values.chunk)
     ):
         dual, spread = expand(dual), expand(spread)
     sums = _backwards(dual)
@@ -102,15 +102,15 @@ def in_owned_chunks(collective: Collective) -> tuple[Collective, Collective]:
 def _alone(schedule: Schedule) -> Schedule:
     """The schedule, expanded unless everything that moves a listed chunk is listed."""
     alone = schedule.symmetry and free_order(schedule) is not None
-    listed = np.unique(schedule.values.chunk[schedule.transfers.value])
-    return schedule if alone and np.array_equal(listed, np.unique(schedule.values.chunk)) else expand(schedule)
+    listed = ascending(schedule.values.chunk[schedule.transfers.value])
+    return schedule if alone and np.array_equal(listed, ascending(schedule.values.chunk)) else expand(schedule)
 
 
 def _backwards(dual: Schedule) -> _Sums:
     """Values: the contributions, chunk by chunk, then the sums, one per transfer, in the order of transfers."""
     moved, ranks = dual.transfers, dual.collective.ranks
     all_chunks = len(dual.collective.chunks)
-    chunks = np.unique(dual.values.chunk) if dual.symmetry else np.arange(all_chunks)
+    chunks = ascending(dual.values.chunk) if dual.symmetry else np.arange(all_chunks)
     order = np.argsort(-moved.step[::-1].astype(np.int64), kind="stable")
     rows = len(moved) - 1 - order
     count = len(rows)

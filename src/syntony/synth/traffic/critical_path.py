@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
 from syntony.base.wording import counted, time
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.messages import Column, TooMuchError
@@ -262,4 +263,4 @@ class _Meter:
         flows = self._flows_on[self._link_offset[link] : self._link_offset[link + 1]]
         slack = _SAME * self._outcome.seconds
         together: Column = flows[(times.start[flows] < end - slack) & (times.left[flows] > start + slack)]
-        return np.unique(together)
+        return ascending(together)

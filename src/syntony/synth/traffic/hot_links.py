@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from syntony.base.rows import ascending
 from syntony.base.text_table import aligned
 from syntony.base.wording import counted, rate
 from syntony.synth.traffic.run import Outcome
@@ -44,7 +45,7 @@ def hottest(outcome: Outcome, most: int = 8) -> list[HotLink]:
         moments, rates = times.times[rows], times.rate[rows]
         lasted = np.diff(moments, append=seconds)
         full = float(lasted[rates >= _FULL * outcome.traffic.flows.capacity[link]].sum())
-        flows = np.unique(on_flow[on_link == link])
+        flows = ascending(on_flow[on_link == link])
         flows = flows[times.left[flows] > times.start[flows]]
         starts, ends = np.sort(times.start[flows]), np.sort(times.left[flows])
         # Departures precede arrivals at the same moment; moments differ by rounding.

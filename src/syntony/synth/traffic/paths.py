@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
+from syntony.base.rows import ascending
 from syntony.synth.simulation.flows import Paths
 from syntony.synth.traffic.messages import Column, TooMuchError
 from syntony.synth.traffic.ragged import offsets, ranges
@@ -162,7 +163,7 @@ class _Search:
 
     def _distance(self, a: Column, b: Column) -> Column:
         """Hops from a to b; -1 if there is no path."""
-        self._search(np.unique(b))
+        self._search(ascending(b))
         return self._hops[a, self._columns_of(b)].astype(np.int64)
 
     def _columns_of(self, nodes: Column) -> Column:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.rows import ascending
 from syntony.base.wording import counted, time
 from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import Collective
@@ -60,7 +61,7 @@ def link_lanes(motion: Motion, topology: Topology, all_links: bool) -> Timeline:
     """A lane per link; a span per message that crosses it. Without `all_links`, only links in use."""
     hops = np.diff(motion.path_offset)
     message = np.repeat(np.arange(len(hops)), hops)
-    used = np.arange(len(topology.links)) if all_links else np.unique(motion.path)
+    used = np.arange(len(topology.links)) if all_links else ascending(motion.path)
     number = np.full(len(topology.links), -1, np.int32)
     number[used] = np.arange(len(used))
     details = _details(motion, topology)
@@ -139,7 +140,7 @@ def last_arrival(motion: Motion, topology: Topology) -> tuple[str, dict[str, obj
     name = topology.nodes[int(motion.dst[last])].name
     ends = np.zeros(len(topology.nodes))
     np.maximum.at(ends, motion.dst, motion.arrival)
-    done = ends[np.unique(motion.dst)]
+    done = ends[ascending(motion.dst)]
     when = f"the first to have everything has it at {time(float(done.min()))}, the last at {time(float(done.max()))}"
     label = name if not name.isdigit() else f"rank {name}"
     chunk = int(motion.chunk[last])

@@ -1,7 +1,9 @@
 """Table `contest`: engine `auto` against every engine asked by name, with the same budget, on irregular networks.
 
-A case is a network, a collective and a size; there are 960 (30 x 8 x 4). `--sample 60 --seed 1` draws sixty of them;
-with `--results FILE`, what was measured is kept there, and the next run goes on with the cases that are missing:
+A case is a network, a collective and a size; there are 960 (30 x 8 x 4). Only some of them: those of `--network`,
+and of them `--cases 1-60`, in the order of the seed. With `--results FILE`, what was measured is kept there, and the
+next run goes on with the cases that are missing. Slices can be measured at once, each with a file of its own; a run
+with all their lines in one file shows the whole table:
 
     cases      drawn in the order of the seed        1  2  3  4  5  6  ..
     FILE       one JSON object per line, per case    1  2  3              a run that goes on begins at 4
@@ -22,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
+from syntony.base.arguments import count
 from syntony.base.command import UserError
 from syntony.base.wording import bytes_of
 from syntony.benchmarks.synthesis.irregular.by_auto import by_auto
@@ -177,7 +180,10 @@ def _closing(rows: Sequence[_Told]) -> list[str]:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sample", type=int, metavar="N", help="so many cases, drawn by the seed (default: all)")
+    parser.add_argument(
+        "--network", action="append", choices=[*NETWORKS, *map(str, range(DRAWN))], help="only this one; repeatable"
+    )
+    parser.add_argument("--cases", type=_slice, default=slice(None), metavar="A-B", help="only these, numbered from 1")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which cases are drawn (default: 1)")
     parser.add_argument(
         "--budget",
@@ -191,10 +197,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _slice(text: str) -> slice:
+    first, _, last = text.partition("-")
+    begin, end = count(first), count(last or first)
+    if begin > end:
+        raise argparse.ArgumentTypeError(f"'{text}' ends before it begins; write '{end}-{begin}'")
+    return slice(begin - 1, end)
+
+
 def _parts(options: argparse.Namespace) -> list[Part]:
     cases = every_case()
     random.Random(options.seed).shuffle(cases)
-    cases = cases[: options.sample]
+    cases = [case for case in cases if not options.network or case.network in options.network][options.cases]
     return [
         Part(
             f"{len(cases)} cases (seed {options.seed}), {options.budget:g} processor s for auto, and for each engine",

@@ -17,6 +17,8 @@ from collections import defaultdict
 from fractions import Fraction
 from math import isclose, lcm
 
+import numpy as np
+
 from syntony.synth.checker.contract import Contract
 from syntony.synth.checker.verdict import FaultError, Verdict
 from syntony.synth.model.bound import Cut, Distance, Partition, Prices, Witness
@@ -53,13 +55,9 @@ class _Claims:
         usable = [node.kind != "rank" or node.id in members for node in self.topology.nodes]
         # Ranks that are not members do not relay.
         self.links = [link for link in self.topology.links if usable[link.src] and usable[link.dst]]
-        weights = self.collective.chunks.weight.tolist()
         parts = self.collective.ranks if self.collective.kind == "all_to_all" else 1
-        total = sum(weights)
-        shares = {weight: Fraction(weight * parts, total) for weight in set(weights)}
-        self.share = [shares[weight] for weight in weights]
-        """Share of the size, which is the bytes of the larger of a rank's two buffers."""
-        self.homes: dict[range, frozenset[int]] = {}  # ranks -> their nodes; most blocks ask for the same ranks
+        self.unit = Fraction(parts, sum(self.collective.chunks.weight.tolist()))
+        """Share of the size per unit of weight; the size is the bytes of the larger of a rank's two buffers."""
 
     def sources(self, block: int) -> frozenset[int]:
         """The topology's ranks that start with the block."""
@@ -70,9 +68,7 @@ class _Claims:
         return self._at(self.contract.targets(block))
 
     def _at(self, ranks: range) -> frozenset[int]:
-        if ranks not in self.homes:
-            self.homes[ranks] = frozenset(self.collective.members[rank] for rank in ranks)
-        return self.homes[ranks]
+        return frozenset(self.collective.members[rank] for rank in ranks)
 
     def distance(self, witness: Distance | None, by_alpha: bool) -> float:
         """What the witness proves: the distance that its chunk must travel; 0 without a witness."""
@@ -114,7 +110,7 @@ class _Claims:
             case Cut():
                 nodes = set(witness.nodes)
                 crossing = self._leaving([nodes], witness.entering)
-                share = sum((self.share[c] for c in self._crossing(nodes, witness.entering)), Fraction(0))
+                share = self.unit * sum(self._crossing(nodes, witness.entering))
             case Partition():
                 crossing = self._leaving([set(part) for part in witness.parts], witness.entering)
                 share = self._messages_of_sums(witness)
@@ -131,23 +127,20 @@ class _Claims:
         return [link for part in parts for (inside, outside), link in ends if inside in part and outside not in part]
 
     def _crossing(self, nodes: set[int], entering: bool) -> list[int]:
-        """Chunks of which a copy or a partial sum must leave (or enter) the node set."""
-        must = set()
-        sides: dict[frozenset[int], tuple[frozenset[int], frozenset[int]]] = {}  # ranks -> those inside, those outside
-
-        def divided(ranks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
-            if ranks not in sides:
-                sides[ranks] = (ranks & nodes, ranks - nodes)
-            return sides[ranks]
-
-        for block in range(self.contract.blocks):
-            sources = self.sources(block)
-            beyond = divided(self.targets(block))[0 if entering else 1]
-            before = divided(sources)[1 if entering else 0]
-            # A sum needs every contribution; a copy leaves only if all its holders are on this side.
-            if beyond and (before if self.contract.sums else len(before) == len(sources)):
-                must.add(block)
-        return [chunk for chunk, block in enumerate(self.collective.chunks.block.tolist()) if block in must]
+        """Weights of the chunks of which a copy or a partial sum must leave (or enter) the node set."""
+        inside = np.cumsum([0, *(member in nodes for member in self.collective.members)])
+        blocks = np.arange(self.contract.blocks)
+        (first, past), (low, high) = self.contract.source_span(blocks), self.contract.target_span(blocks)
+        before, beyond = inside[past] - inside[first], inside[high] - inside[low]
+        if entering:
+            before = past - first - before
+        else:
+            beyond = high - low - beyond
+        # A sum needs every contribution; a copy leaves only if all its holders are on this side.
+        must = (beyond > 0) & ((before > 0) if self.contract.sums else (before == past - first))
+        chunks = self.collective.chunks
+        crossing: list[int] = chunks.weight[must[chunks.block]].tolist()
+        return crossing
 
     def _messages_of_sums(self, witness: Partition) -> Fraction:
         parts = [set(part) for part in witness.parts]
@@ -177,20 +170,23 @@ class _Claims:
         return total
 
     def _priced(self, witness: Prices) -> Fraction:
-        if self.contract.sums or any(len(self.targets(block)) > 1 for block in range(self.contract.blocks)):
+        blocks = np.arange(self.contract.blocks)
+        (first, _), (low, high) = self.contract.source_span(blocks), self.contract.target_span(blocks)
+        if self.contract.sums or (high - low > 1).any():
             raise _false("throughput", f"prices do not bound {self.collective.kind}, whose data is copied or summed")
         if any(price < 0 for price in witness.prices):
             raise _false("throughput", "a price is negative")
         whole = lcm(*(price.denominator for price in witness.prices))
         cost = {link.id: 0 for link in self.links}
         cost.update((link, int(price * whole)) for link, price in zip(witness.links, witness.prices, strict=True))
+        weight = np.zeros(len(blocks), object)  # whole numbers of any size
+        np.add.at(weight, self.collective.chunks.block, self.collective.chunks.weight.astype(object))
+        members = self.collective.members
         paths: dict[int, dict[int, float]] = {}
         owed = 0
-        chunks = self.collective.chunks
-        for block, weight in zip(chunks.block.tolist(), chunks.weight.tolist(), strict=True):
-            (source,), (target,) = self.sources(block), self.targets(block)
+        for source, target, wanted in zip(first.tolist(), low.tolist(), weight.tolist(), strict=True):
             if source not in paths:
-                paths[source] = self._paths(source, cost)
-            owed += weight * int(paths[source][target])
+                paths[source] = self._paths(members[source], cost)
+            owed += wanted * int(paths[source][members[target]])
         earned = sum((cost[link.id] * link.bandwidth for link in self.links), Fraction(0))
-        return self.share[0] / chunks.weight.tolist()[0] * owed / earned if earned else Fraction(0)
+        return self.unit * owed / earned if earned else Fraction(0)

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from syntony.base.rows import ascending
 from syntony.synth.checker.schedules.columns import Columns, Mask, Numbers
 from syntony.synth.checker.verdict import FaultError
 
@@ -65,7 +66,11 @@ class Holdings:
     def _of(self, keys: Numbers) -> Numbers:
         if self._number is not None:
             return self._number[keys]
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        # In ascending order, the search keeps to the same memory: with millions of keys, several times as fast.
+        order = np.argsort(keys)
+        at = np.empty(len(keys), np.int64)
+        at[order] = np.searchsorted(self._keys, keys[order])
+        at = np.minimum(at, len(self._keys) - 1)
         return np.where(self._keys[at] == keys, at, -1)
 
     def _first(self, faulty: Mask) -> int | None:
@@ -167,7 +172,7 @@ def _numbered(keys: Numbers, limit: int) -> tuple[Numbers, Numbers | None]:
     The second is None if it would be much larger than the number of keys.
     """
     if limit > 4 * len(keys):
-        return np.unique(keys), None
+        return ascending(keys), None
     present = np.zeros(limit, np.bool_)
     present[keys] = True
     return np.flatnonzero(present), np.where(present, np.cumsum(present) - 1, -1)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
+from syntony.base.rows import ascending
 from syntony.synth.checker.contract import Contract
 from syntony.synth.model.schedule import Schedule
 
@@ -78,8 +79,8 @@ def orbits_of(schedule: Schedule) -> Orbits | None:
     if order is None:
         return None
     orbit = component[nodes:]
-    listed = np.unique(values.chunk)
-    if len(np.unique(orbit[listed])) < len(listed) or (np.bincount(orbit)[orbit[listed]] != order).any():
+    listed = ascending(values.chunk)
+    if len(ascending(orbit[listed])) < len(listed) or (np.bincount(orbit)[orbit[listed]] != order).any():
         return None
     stands = {int(number): chunk for chunk, number in reversed(list(enumerate(orbit.tolist())))}
     stands.update(zip(orbit[listed].tolist(), listed.tolist(), strict=True))
@@ -149,7 +150,7 @@ def _order(moves: list[_Numbers], component: _Numbers, pivot: int) -> int | None
                 place[image] = len(points)
                 points.append(image)
                 walk.append((generator, number))
-    starts = np.r_[np.unique(component), [move[pivot] for move in moves]].astype(np.int64)
+    starts = np.r_[ascending(component), [move[pivot] for move in moves]].astype(np.int64)
     if len(points) * len(starts) > _MOST_ENTRIES:
         return None
     written = np.empty((len(points), len(starts)), np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from syntony.base.rows import ascending
 from syntony.synth.checker.schedules.columns import Columns, Mask, Numbers, ranks_of
 from syntony.synth.checker.schedules.holdings import Holdings
 from syntony.synth.checker.verdict import FaultError, Verdict, listed
@@ -72,7 +73,7 @@ def _needed(holdings: Holdings, goals: Numbers) -> Mask:
         needed[front] = True
         behind = np.repeat(offset[front] - np.r_[0, np.cumsum(count[front])[:-1]], count[front])
         reached = sources[behind + np.arange(len(behind))]
-        front = np.unique(reached[~needed[reached]])
+        front = ascending(reached[~needed[reached]])
     return needed
 
 

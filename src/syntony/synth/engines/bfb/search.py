@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony._solve import ShortestPaths
-from syntony.base.rows import pieces
+from syntony.base.rows import ascending, pieces
 from syntony.synth.bounds.demand import block_weights, fitting_generators
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
@@ -160,7 +160,7 @@ class _Plan:
         span, times = self.span(grain), grain // self.grain
         ends = np.concatenate((self.begin, self.end)) * times + np.tile(self.source, 2) * span
         first = np.arange(len(self.senders)) * span
-        return np.unique(np.concatenate((ends, first, first + self.weights * grain)))
+        return ascending(np.concatenate((ends, first, first + self.weights * grain)))
 
     def span(self, grain: int) -> int:
         """An upper bound on the length of blocks."""

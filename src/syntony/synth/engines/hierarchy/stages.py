@@ -20,7 +20,7 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.rows import pieces
+from syntony.base.rows import ascending, pieces
 from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.hierarchy.compositions import Composition
 from syntony.synth.engines.hierarchy.lines import LineSolver, wires_of
@@ -165,7 +165,7 @@ class Cut:
                 key = frozenset(users)
                 if key not in known:
                     every = [level.ends(line, of, self.whole) for (_, of), (level, line) in users.items()]
-                    known[key] = np.unique(np.concatenate(every))
+                    known[key] = ascending(np.concatenate(every))
                 self._ends[block, number] = known[key]
                 weight.append(np.diff(known[key], prepend=0) * group.share * owed[block])
                 block_of += [block] * len(known[key])

@@ -65,6 +65,8 @@ SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
 ENOUGH = 1.002
 """A schedule within this factor of the proven minimum is not improved."""
+GAIN = 0.99
+"""A schedule is reported before the end if it takes at most this part of the best one's time."""
 FIRST = Manner(1, 1.0, together=True)
 """The manner that is tried first,"""
 FIRST_SECONDS = 30.0
@@ -90,6 +92,8 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
             seconds, _ = sliced(schedule, size)
             if seconds < least.seconds:
+                if budget.better is not None and (best is None or seconds < GAIN * least.seconds):
+                    budget.better(replace(schedule, engine=ENGINE, bounds=bounds))
                 best, least.seconds = schedule, seconds
             if least.seconds <= enough or not budget.left():
                 break
