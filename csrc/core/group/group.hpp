@@ -116,8 +116,8 @@ class Group final : public Steppable {
   struct Level {
     Priority priority = Priority::normal;
     std::uint64_t launched = 0;
-    std::deque<std::unique_ptr<Operation>> queue;    // launched, not admitted
-    std::deque<std::unique_ptr<Operation>> running;  // admitted, by sequence; finished ones leave at the front
+    std::deque<std::unique_ptr<Operation>> queue;     // launched, not admitted
+    std::vector<std::unique_ptr<Operation>> running;  // admitted, by sequence, few; finished ones leave at the front
     std::uint64_t completed = 0;
     static constexpr std::size_t kRemembered = 16;
     std::array<Descriptor, kRemembered> history;  // what this rank admitted, by sequence

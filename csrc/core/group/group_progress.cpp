@@ -220,7 +220,7 @@ bool Group::advance(Level& level, Share share) {
   for (const std::unique_ptr<Operation>& operation : level.running) moved |= advance(*operation, share);
   while (!level.running.empty() && level.running.front()->done) {
     spare_ = std::move(level.running.front());
-    level.running.pop_front();
+    level.running.erase(level.running.begin());
   }
   return moved;
 }

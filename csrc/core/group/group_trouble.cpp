@@ -1,5 +1,6 @@
 // How a Group notices failures, explains them, and ends.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/group/group.hpp"
@@ -70,14 +71,14 @@ void Group::end(const Abort& reason) {
   }
   for (std::unique_ptr<AggregationThread>& thread : aggregation_) thread.reset();  // nobody touches buffers any more
   for (Level& level : levels_) {
-    for (std::deque<std::unique_ptr<Operation>>* operations : {&level.running, &level.queue}) {
-      for (const std::unique_ptr<Operation>& operation : *operations) {
-        if (operation->done) continue;
-        operation->execution.reset();  // before the owner of its memory continues
-        operation->work->finish(failure);
-      }
-      operations->clear();
+    std::ranges::move(level.queue, std::back_inserter(level.running));
+    level.queue.clear();
+    for (const std::unique_ptr<Operation>& operation : level.running) {
+      if (operation->done) continue;
+      operation->execution.reset();  // before the owner of its memory continues
+      operation->work->finish(failure);
     }
+    level.running.clear();
   }
   messages_.fail(failure);
   messages_in_flight_ = 0;

@@ -37,7 +37,7 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 void TcpControl::compare_clocks() {
-  if (peers_[0].reached) {
+  if (remote_.contains(0)) {
     ask_time();
   } else {  // this is rank 0, or its host
     know_time();
@@ -47,7 +47,7 @@ void TcpControl::compare_clocks() {
 void TcpControl::ask_time() {
   const auto order = [&](const Edge& edge) {
     const bool no = !edge.socket || edge.rank > identity_.rank;
-    return std::tuple(no, peers_[edge.rank].reached, edge.rank);
+    return std::tuple(no, remote_.contains(edge.rank), edge.rank);
   };
   const auto best = std::ranges::min_element(edges_, {}, order);
   if (best == edges_.end() || std::get<0>(order(*best))) return;
@@ -86,7 +86,7 @@ bool TcpControl::take_time(const Edge& edge, std::span<const std::byte> body) {
   std::memcpy(&answer, body.data(), sizeof(answer));
   if (time_.from != edge.rank || answer.asked != time_.asked) return true;
   const std::int64_t took = nanoseconds_now() - time_.asked;
-  const bool other_clock = peers_[edge.rank].reached;
+  const bool other_clock = remote_.contains(edge.rank);
   if (took < time_.soonest) {
     time_.soonest = took;
     const std::int64_t midway = time_.asked + took / 2;

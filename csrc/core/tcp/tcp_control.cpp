@@ -72,16 +72,19 @@ TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbo
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       descriptor_(epoll_.get()),
       ranks_(remote.begin(), remote.end()),
-      peers_(identity.ranks),
+      said_(identity.ranks),
+      states_(identity.ranks, PeerStatus::State::alive),
+      remote_(identity.ranks),
       unreached_(identity.ranks),
       fresh_(identity.ranks) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
+  edges_.reserve(neighbours.size());
   for (TcpPeer& other : neighbours) {
     join(other.rank, std::move(other.control));
     if (remote.empty()) ranks_.push_back(other.rank);
   }
   for (const std::uint32_t rank : ranks_) {
-    peers_.at(rank).reached = true;
+    remote_.insert(rank);
     relays_ |= std::ranges::find(edges_, rank, &Edge::rank) == edges_.end();
   }
   if (meeting_ == nullptr) return;
@@ -101,11 +104,11 @@ TcpControl::Edge& TcpControl::join(std::uint32_t rank, UniqueFd socket) {
   return edge;
 }
 
-const TcpControl::Peer& TcpControl::peer_of(std::uint32_t rank) const {
-  if (rank >= peers_.size() || !peers_[rank].reached) {
+const TcpControl::Held& TcpControl::said_by(std::uint32_t rank) const {
+  if (rank >= said_.size() || !remote_.contains(rank)) {
     throw Error(Error::Kind::invalid, "rank " + std::to_string(rank) + " is not reached by TCP");
   }
-  return peers_[rank];
+  return said_[rank];
 }
 
 // ---- what this rank says
@@ -247,11 +250,11 @@ void TcpControl::write(Edge& edge) {
 // ---- what the peers say
 
 PeerStatus TcpControl::status(std::uint32_t rank) const {
-  const Peer& peer = peer_of(rank);
-  PeerStatus status{.state = peer.state, .started = {}, .completed = {}, .known = peer.said != nullptr};
-  if (!peer.said) return status;
-  status.completed = peer.said->status.completed;
-  for (const Descriptor& started : peer.said->status.started) status.started[index_of(started.priority)] = started;
+  const Held& said = said_by(rank);
+  PeerStatus status{.state = states_[rank], .started = {}, .completed = {}, .known = said != nullptr};
+  if (!said) return status;
+  status.completed = said->status.completed;
+  for (const Descriptor& started : said->status.started) status.started[index_of(started.priority)] = started;
   return status;
 }
 
@@ -261,7 +264,7 @@ std::string TcpControl::end_of(std::uint32_t peer) const {
 }
 
 std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, Priority priority, std::uint64_t sequence) const {
-  const Held& said = peer_of(peer).said;
+  const Held& said = said_by(peer);
   if (!said) return std::nullopt;
   const std::vector<Descriptor>& started = said->status.started;
   const auto found = std::ranges::find_if(
@@ -270,7 +273,7 @@ std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, Priority pri
 }
 
 std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_t ordinal) const {
-  const Held& said = peer_of(peer).said;
+  const Held& said = said_by(peer);
   if (!said) return std::nullopt;
   const std::vector<Descriptor>& started = said->status.started;
   const auto found = std::ranges::find(started, ordinal, &Descriptor::ordinal);
@@ -296,7 +299,7 @@ void TcpControl::progress() {
 
 void TcpControl::ask_for_calls() {
   for (const TcpRequest& request : meeting_->take_requests()) {
-    if (peers_[request.rank].state != PeerStatus::State::alive) {
+    if (states_[request.rank] != PeerStatus::State::alive) {
       meeting_->refuse_request(request);
       continue;
     }
@@ -313,7 +316,7 @@ bool TcpControl::take_call(Edge& edge, std::uint32_t of, std::span<const std::by
   if (call.to >= identity_.ranks || call.control > 1) return false;
   if (of == identity_.rank || !calls_.emplace(of, call).second) return true;
   if (call.to == identity_.rank) {
-    if (meeting_ != nullptr && peers_[of].state == PeerStatus::State::alive) meeting_->call_back(of, call.control != 0);
+    if (meeting_ != nullptr && states_[of] == PeerStatus::State::alive) meeting_->call_back(of, call.control != 0);
   } else if (relays_) {
     flood(Kind::call, of, body, &edge);
   }
@@ -402,7 +405,7 @@ bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const s
       return prefix.rank == edge.rank && take_time(edge, body);
     case Kind::dead: {
       if (!relays_) return false;
-      if (prefix.rank == identity_.rank || peers_[prefix.rank].state != PeerStatus::State::alive) return true;
+      if (prefix.rank == identity_.rank || states_[prefix.rank] != PeerStatus::State::alive) return true;
       end(prefix.rank, PeerStatus::State::dead, legible({reinterpret_cast<const char*>(body.data()), body.size()}));
       flood(Kind::dead, prefix.rank, body, &edge);
       return true;
@@ -438,7 +441,7 @@ bool TcpControl::take_status(Edge& edge, std::span<const std::byte> body, bool l
   const Held said = held(body);
   if (!said) return false;
   edge.asked = false;
-  if (peers_[edge.rank].state == PeerStatus::State::alive) {
+  if (states_[edge.rank] == PeerStatus::State::alive) {
     hear(edge.rank, said, &edge);
     if (last) part(edge.rank, &edge);
   }
@@ -447,10 +450,11 @@ bool TcpControl::take_status(Edge& edge, std::span<const std::byte> body, bool l
 }
 
 void TcpControl::hear(std::uint32_t rank, const Held& said, Edge* from) {
-  Peer& peer = peers_[rank];
-  if (said->status.version < peer.version()) return;
-  if (!peer.said || said->status.version > peer.version()) {
-    peer.said = said;
+  Held& last = said_[rank];
+  const std::uint64_t version = last ? last->status.version : 0;
+  if (said->status.version < version) return;
+  if (!last || said->status.version > version) {
+    last = said;
     ++news_;
     for (Edge& edge : edges_) edge.news.insert(rank);
     fresh_.insert(rank);
@@ -474,7 +478,7 @@ bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::by
 
 void TcpControl::lose(Edge& edge, const std::string& how) {
   close(edge);
-  if (peers_[edge.rank].state != PeerStatus::State::alive) return;
+  if (states_[edge.rank] != PeerStatus::State::alive) return;
   end(edge.rank, PeerStatus::State::dead, how);
   if (!relays_) return;
   flood(Kind::dead, edge.rank, std::as_bytes(std::span(how)));
@@ -490,7 +494,7 @@ void TcpControl::close(Edge& edge) {
 }
 
 void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {
-  peers_[rank].state = state;
+  states_[rank] = state;
   ends_[rank] = std::move(how);
   ++news_;
 }

@@ -124,12 +124,6 @@ class TcpControl final : public ControlPlane {
     RankSet news;                // ranks whose last status it may not know
     RankSet gone;                // ranks whose goodbye it may not know
   };
-  struct Peer {
-    Held said;  // empty: nothing yet
-    PeerStatus::State state = PeerStatus::State::alive;
-    bool reached = false;  // among ranks_
-    [[nodiscard]] std::uint64_t version() const { return said ? said->status.version : 0; }
-  };
   /// A silent neighbour, perhaps a stopped rank, is sent no more than its kernel is sure to accept: a connection whose
   /// window stays shut counts as dead.
   static constexpr std::size_t kMostUnanswered = 32_KiB;
@@ -143,7 +137,7 @@ class TcpControl final : public ControlPlane {
     std::int64_t soonest = std::numeric_limits<std::int64_t>::max();  // how long the fastest answer took
   };
 
-  [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
+  [[nodiscard]] const Held& said_by(std::uint32_t rank) const;
   [[nodiscard]] Held own_status();
   /// Tells all neighbours but one.
   void flood(Kind kind, std::uint32_t of, std::span<const std::byte> body, const Edge* except = nullptr);
@@ -197,7 +191,9 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Edge> edges_;
-  std::vector<Peer> peers_;                                // by rank, for the whole group
+  std::vector<Held> said_;                                 // by rank, the whole group's last statuses, or empty
+  std::vector<PeerStatus::State> states_;                  // likewise
+  RankSet remote_;                                         // ranks_
   std::map<std::uint32_t, Posts> posts_;                   // of ranks that have posted
   std::map<std::uint32_t, std::string> ends_;              // of ranks that have ended: how
   std::vector<Held> lately_;                               // the last statuses heard, each once

@@ -111,9 +111,8 @@ void TcpControl::tell(Edge& edge) {
 void TcpControl::tell(Edge& edge, RankSet& whom, bool left) {
   std::vector<std::pair<Held, RankSet>> said;
   whom.each([&](std::uint32_t rank) {
-    const Peer& peer = peers_[rank];
-    auto alike = std::ranges::find(said, peer.said, [](const auto& group) { return group.first; });
-    if (alike == said.end()) alike = said.insert(said.end(), {peer.said, RankSet(identity_.ranks)});
+    auto alike = std::ranges::find(said, said_[rank], [](const auto& group) { return group.first; });
+    if (alike == said.end()) alike = said.insert(said.end(), {said_[rank], RankSet(identity_.ranks)});
     alike->second.insert(rank);
   });
   whom.clear();
@@ -159,7 +158,7 @@ bool TcpControl::take_statuses(Edge& edge, std::span<const std::byte> body) {
     ranks.each([&](std::uint32_t rank) {
       if (rank >= identity_.ranks) {
         there = false;
-      } else if (rank != identity_.rank && peers_[rank].state == PeerStatus::State::alive) {
+      } else if (rank != identity_.rank && states_[rank] == PeerStatus::State::alive) {
         hear(rank, said, &edge);
         if (group.left != 0) part(rank, &edge);
       }
@@ -176,7 +175,7 @@ void TcpControl::close_ranks() {
   if (!frayed_ || called_) return;
   for (std::uint32_t step = 1; step < identity_.ranks; ++step) {
     const std::uint32_t next = (identity_.rank + step) % identity_.ranks;
-    if (peers_[next].state != PeerStatus::State::alive || unreached_.contains(next)) continue;
+    if (states_[next] != PeerStatus::State::alive || unreached_.contains(next)) continue;
     const auto there = [next](const Edge& edge) { return edge.rank == next && edge.socket; };
     if (std::ranges::any_of(edges_, there)) break;
     called_ = next;
@@ -190,7 +189,7 @@ void TcpControl::close_ranks() {
 void TcpControl::receive() {
   for (TcpArrival& arrival : meeting_->take_controls()) {
     if (arrival.rank == called_) called_.reset();
-    if (peers_[arrival.rank].state != PeerStatus::State::alive) continue;
+    if (states_[arrival.rank] != PeerStatus::State::alive) continue;
     catch_up(join(arrival.rank, std::move(arrival.socket)));
   }
   for (const std::uint32_t rank : meeting_->take_unreached()) {
@@ -204,10 +203,10 @@ void TcpControl::receive() {
 void TcpControl::catch_up(Edge& edge) {
   edge.news = fresh_;
   for (std::uint32_t rank = 0; rank < identity_.ranks; ++rank) {
-    if (peers_[rank].state == PeerStatus::State::left) edge.gone.insert(rank);
+    if (states_[rank] == PeerStatus::State::left) edge.gone.insert(rank);
   }
   for (const auto& [rank, how] : ends_) {
-    if (peers_[rank].state == PeerStatus::State::dead) send(edge, Kind::dead, rank, std::as_bytes(std::span(how)));
+    if (states_[rank] == PeerStatus::State::dead) send(edge, Kind::dead, rank, std::as_bytes(std::span(how)));
   }
   for (const auto& [rank, posts] : posts_) {
     for (const Post& post : posts) {

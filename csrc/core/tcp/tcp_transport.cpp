@@ -93,10 +93,11 @@ bool TcpTransport::progress() {
   notice_events();
   if (meeting_ != nullptr) meet();
   bool moved = write_all();
+  TcpFlow::Aside aside;  // not initialized: read() fills what it uses
   std::size_t kept = 0;
   for (const FlowPlace place : readable_) {  // entries that are kept move down to places already read
     TcpFlow& flow = links_[place.link]->flows()[place.flow];
-    if (flow.readable()) moved |= links_[place.link]->read(flow, aside_);
+    if (flow.readable()) moved |= links_[place.link]->read(flow, aside);
     if (flow.readable()) readable_[kept++] = place;
   }
   readable_.resize(kept);

@@ -76,7 +76,6 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpLink>> links_;
   std::vector<std::uint32_t> link_of_rank_;  // index into links_, or one of the above
   std::vector<FlowPlace> readable_;          // flows worth reading
-  TcpFlow::Aside aside_{};                   // shared by all flows
   bool knocked_ = false;                     // something concerns the meeting
 };
 

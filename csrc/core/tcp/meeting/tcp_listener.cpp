@@ -16,7 +16,6 @@
 namespace syntony {
 namespace {
 
-constexpr std::string_view kMachine = "machine=";
 constexpr std::string_view kRails = "rails=";
 constexpr std::string_view kStreams = "streams=";
 

@@ -14,6 +14,8 @@ namespace syntony {
 /// What a rank tells the others about itself. As text, separated by spaces, with `streams=8` if more than one:
 /// `machine=ID rails=2 10.0.0.4:4242 10.1.0.4:4243 [fd00::2]:4244 127.0.0.1:4245`.
 struct TcpEndpoints {
+  static constexpr std::string_view kMachine = "machine=";
+
   std::string machine;                // machine_identity(); "unknown" never equals another
   std::size_t rails = 0;              // number of addresses, from the first, that belong to equal network cards
   std::size_t streams = 1;            // connections that a network card needs to reach its rate

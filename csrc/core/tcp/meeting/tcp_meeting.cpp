@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <numeric>
 
 #include "core/tcp/meeting/tcp_handshake.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
@@ -17,24 +16,11 @@ namespace {
 /// How often progress() looks again if there was more than it takes at once: a flood of strangers has no end.
 constexpr int kMostLooks = 4;
 
-/// What a rank has published, without its first word, the machine's name. If the machine is `ours` the name is kept as
-/// a space; of others it is enough to know that they are different.
-std::string_view without_machine(std::string_view published, std::string_view ours) {
-  const std::size_t end = std::min(published.find(' '), published.size());
-  if (!published.starts_with(ours.substr(0, ours.find('=')))) return published;
-  return published.substr(published.substr(0, end) == ours ? end : std::min(end + 1, published.size()));
-}
-
 }  // namespace
 
 TcpEndpoints TcpMeeting::endpoints_of(std::uint32_t rank) const {
   try {
-    std::string_view text = std::string_view(published_).substr(begins_[rank], begins_[rank + 1] - begins_[rank]);
-    const bool here = text.starts_with(' ');
-    if (here) text.remove_prefix(1);
-    TcpEndpoints theirs = TcpEndpoints::parse(text);
-    if (here) theirs.machine = listener_.endpoints().machine;
-    return theirs;
+    return directory_.of(rank);
   } catch (const Error& error) {
     throw Error(Error::Kind::system, "rank " + std::to_string(rank) + " published no usable address: " + error.what(),
                 {static_cast<int>(rank)});
@@ -57,22 +43,12 @@ TcpMeeting::TcpMeeting(TcpListener listener, TcpOptions options, const GroupIden
       options_(std::move(options)),
       identity_(identity),
       others_(identity.ranks),
+      directory_(published, others, listener_.endpoints().machine),
       timeout_(timeout),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
-  begins_.assign(std::size_t{identity.ranks} + 1, 0);
-  const std::string ours = listener_.published();
-  const auto kept = [&, machine = std::string_view(ours).substr(0, ours.find(' '))](std::uint32_t rank) {
-    return without_machine(published[rank], machine);
-  };
-  for (const std::uint32_t rank : others) begins_[rank + 1] = static_cast<std::uint32_t>(kept(rank).size());
-  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
-  published_.resize(begins_.back());
-  for (const std::uint32_t rank : others) {
-    others_.insert(rank);
-    std::ranges::copy(kept(rank), published_.begin() + static_cast<std::ptrdiff_t>(begins_[rank]));
-  }
+  for (const std::uint32_t rank : others) others_.insert(rank);
 }
 
 TcpMeeting::~TcpMeeting() = default;

@@ -56,6 +56,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/tcp/meeting/tcp_directory.hpp"
 #include "core/tcp/meeting/tcp_listener.hpp"
 #include "core/tcp/rank_set.hpp"
 #include "core/tcp/tcp_wire.hpp"
@@ -201,8 +202,7 @@ class TcpMeeting {
   TcpOptions options_;
   GroupIdentity identity_;
   RankSet others_;
-  std::string published_;              // the others' entries, concatenated, without their machine's name
-  std::vector<std::uint32_t> begins_;  // by rank, then the end: offsets into it
+  TcpDirectory directory_;
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
   bool forming_ = false;                 // inside connect_control()
