@@ -89,6 +89,8 @@ class ControlPlane {
   /// Asks peers for their current status, if that takes a message. Called only when an operation is late.
   virtual void inquire() = 0;
   [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
+  /// How many of the peers have left or died.
+  [[nodiscard]] virtual std::size_t ended() const = 0;
   /// The descriptor a peer announced for `sequence` of `priority`, if still remembered.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                             std::uint64_t sequence) const = 0;

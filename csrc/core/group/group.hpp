@@ -158,8 +158,6 @@ class Group final : public Steppable {
   void fail_as_refused(const Error& error);
   bool heard_of_the_end(const Error* here = nullptr);
   [[nodiscard]] bool all_there();
-  template <typename Is>
-  [[nodiscard]] bool every_peer(const Is& is) const;
   [[nodiscard]] bool alone() const;
   /// The most urgent operation that is not done here or, given its status, at a peer.
   [[nodiscard]] const Operation* first_owed(std::optional<PeerStatus> to) const;

@@ -239,7 +239,7 @@ std::optional<std::uint64_t> Group::news() const {
 bool Group::all_there() {
   const std::optional<std::uint64_t> now = news();
   if (!now || now != seen_news_) {
-    all_there_ = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
+    all_there_ = std::ranges::all_of(fabric_->planes(), [](const auto& plane) { return plane->ended() == 0; });
     seen_news_ = now;
   }
   return all_there_;
@@ -266,15 +266,9 @@ void Group::look_for_disagreement() {
   }
 }
 
-template <typename Is>
-bool Group::every_peer(const Is& is) const {
-  return std::ranges::all_of(fabric_->planes(), [&](const std::unique_ptr<ControlPlane>& plane) {
-    return std::ranges::all_of(plane->peers(), [&](std::uint32_t peer) { return is(plane->status(peer).state); });
-  });
-}
-
 bool Group::alone() const {
-  return every_peer([](PeerStatus::State state) { return state != PeerStatus::State::alive; });
+  return std::ranges::all_of(fabric_->planes(),
+                             [](const auto& plane) { return plane->ended() == plane->peers().size(); });
 }
 
 const Group::Operation* Group::first_owed(std::optional<PeerStatus> to) const {

@@ -56,12 +56,18 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
     } while (!started);
     status.started[i] = *started;
   }
-  if (line.left.load(std::memory_order_acquire) != 0) {
-    status.state = PeerStatus::State::left;
-  } else if (peer(rank).dead) {
-    status.state = PeerStatus::State::dead;
-  }
+  status.state = state(rank);
   return status;
+}
+
+PeerStatus::State ShmBoard::state(std::uint32_t rank) const {
+  if (segment_.board(rank).left.load(std::memory_order_acquire) != 0) return PeerStatus::State::left;
+  return peer(rank).dead ? PeerStatus::State::dead : PeerStatus::State::alive;
+}
+
+std::size_t ShmBoard::ended() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      peers(), [this](std::uint32_t rank) { return state(rank) != PeerStatus::State::alive; }));
 }
 
 std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority priority, std::uint64_t sequence) const {

@@ -25,6 +25,7 @@ class ShmBoard final : public ControlPlane {
   void complete(Priority priority, std::uint64_t sequence) override;
   void inquire() override {}  // the board is always up to date
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
+  [[nodiscard]] std::size_t ended() const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                     std::uint64_t sequence) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
@@ -43,6 +44,7 @@ class ShmBoard final : public ControlPlane {
     bool dead = false;
   };
   [[nodiscard]] const Peer& peer(std::uint32_t rank) const;
+  [[nodiscard]] PeerStatus::State state(std::uint32_t rank) const;
 
   ShmSegment& segment_;
   std::uint32_t rank_;

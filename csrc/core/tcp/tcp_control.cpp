@@ -495,7 +495,7 @@ void TcpControl::close(Edge& edge) {
 
 void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {
   states_[rank] = state;
-  ends_[rank] = std::move(how);
+  if (ends_.insert_or_assign(rank, std::move(how)).second && remote_.contains(rank)) ++ended_;
   ++news_;
 }
 

@@ -76,6 +76,7 @@ class TcpControl final : public ControlPlane {
   void inquire() override;
   /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next three.
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
+  [[nodiscard]] std::size_t ended() const override { return ended_; }
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                     std::uint64_t sequence) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
@@ -196,6 +197,7 @@ class TcpControl final : public ControlPlane {
   RankSet remote_;                                         // ranks_
   std::map<std::uint32_t, Posts> posts_;                   // of ranks that have posted
   std::map<std::uint32_t, std::string> ends_;              // of ranks that have ended: how
+  std::size_t ended_ = 0;                                  // how many of them are remote
   std::vector<Held> lately_;                               // the last statuses heard, each once
   std::set<std::pair<std::uint32_t, CallRequest>> calls_;  // passed on, by who asks
   bool relays_ = false;                                    // not every rank is a neighbour

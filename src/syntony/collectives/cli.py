@@ -48,7 +48,7 @@ def _examine(exchange: Exchange, hosts: Sequence[str], arguments: argparse.Names
 
     try:
         with Communicator.create(exchange, timeout=arguments.timeout) as group:
-            measurements, root = probe(group, hosts, Effort(largest=arguments.largest))
+            measurements, root = probe(group, hosts, Effort(largest=arguments.largest), arguments.tolerance)
     except CommunicationError as error:
         raise RankError(str(error)) from error
     findings = examine(measurements, root, arguments.tolerance)

@@ -3,6 +3,9 @@
     pairs      a ──── s bytes ────▶ b      one pair and one direction at a time, growing messages
                  ◀──── 1 byte ────         seconds -> alpha, bandwidth (topologies/probed/fit.py)
 
+    suspects   the pairs slower than their peers, again after a pause: repetitions of a few microseconds are all late
+               if another process has the processor for some milliseconds, and only what stays slow is a finding
+
     crossings  {a, b} ═══▶ the others      all ranks of a cluster send to (then receive from) the others at once: do
                                            their messages have wires of their own?
 
@@ -12,20 +15,23 @@ All ranks walk through the same list; a rank with no part in a measurement sleep
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
 from syntony.collectives.verbs import Verbs, Work
-from syntony.topologies.probed.fit import Line, fit
+from syntony.topologies.probed.fit import fit
+from syntony.topologies.probed.health import TOLERANCE, suspects
 from syntony.topologies.probed.locality import Cluster, clusters
 from syntony.topologies.probed.measurements import Crossing, Measurements
 
 _SMALLEST = 8  # bytes
 _SECOND = 1 << 14  # bytes of the first message large enough to tell bandwidth
 _GROWTH = 4
+_PAUSES = (0.1, 0.3, 0.9)  # seconds before suspects are measured again; a time slice is a hundredth of the first
 _FAN_OUT = 8  # ranks that one rank talks to in a crossing; more would not change the result
 
 _GO, _DATA, _DONE = 1, 2, 3  # tags
@@ -41,10 +47,21 @@ class Effort:
     repeat: int = 5
 
 
-def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
-    """All measurements that `topologies/probed` uses, the same on every rank. Collective. `hosts`: name per rank."""
-    pairs = pairs_of(group, tuple(hosts), effort)
+def probe(
+    group: Verbs, hosts: Sequence[str], effort: Effort, tolerance: float = TOLERANCE
+) -> tuple[Measurements, Cluster]:
+    """All measurements that `topologies/probed` uses, the same on every rank. Collective. `hosts`: name per rank;
+    `tolerance`: as of `examine`."""
+    wires = _Pairs(group, tuple(hosts), effort)
+    pairs = wires.measure(permutations(range(group.size), 2))
     root = clusters(pairs)
+    for pause in _PAUSES:
+        doubtful = suspects(pairs, root, tolerance)
+        if not doubtful:
+            break
+        time.sleep(pause)
+        pairs = wires.measure(doubtful)
+        root = clusters(pairs)
     crossings = {}
     for cluster in root.walk():
         for part in cluster.parts:
@@ -55,30 +72,36 @@ def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measureme
 
 def pairs_of(group: Verbs, hosts: tuple[str, ...], effort: Effort) -> Measurements:
     """Only the pairs, one after another. Collective."""
-    return _Pairs(group, effort).measure(hosts)
+    return _Pairs(group, hosts, effort).measure(permutations(range(group.size), 2))
 
 
 class _Pairs:
-    """One message at a time, from every rank to every other."""
+    """One message at a time, from ranks to others. Whatever was measured before counts too."""
 
-    def __init__(self, group: Verbs, effort: Effort) -> None:
+    def __init__(self, group: Verbs, hosts: tuple[str, ...], effort: Effort) -> None:
         self._group = group
+        self._hosts = hosts
         self._effort = effort
         self._buffer = np.zeros(effort.largest, np.uint8)
+        self._times: defaultdict[int, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """By receiver and bytes: seconds of each repetition."""
 
-    def measure(self, hosts: tuple[str, ...]) -> Measurements:
+    def measure(self, pairs: Iterable[tuple[int, int]]) -> Measurements:
+        """Measures `pairs` of sender and receiver, and returns what is known of all pairs. Collective."""
         size = self._group.size
-        mine = np.full((2, size), np.nan)
-        for sender, receiver in permutations(range(size), 2):
+        for sender, receiver in pairs:
             if self._group.rank == sender:
-                line = self._send(receiver)
-                mine[:, receiver] = line.latency / 2, line.bandwidth  # the answer takes half of the round trip
+                self._send(receiver)
             elif self._group.rank == receiver:
                 self._answer(sender)
             self._group.barrier()
+        mine = np.full((2, size), np.nan)
+        for receiver, times in self._times.items():
+            line = fit(times)
+            mine[:, receiver] = line.latency / 2, line.bandwidth  # the answer takes half of the round trip
         rows = np.empty((size, 2, size))
         self._group.all_gather(mine, rows)
-        return Measurements(hosts, rows[:, 0], rows[:, 1])
+        return Measurements(self._hosts, rows[:, 0], rows[:, 1])
 
     def _sizes(self) -> Iterator[int]:
         yield _SMALLEST
@@ -88,16 +111,16 @@ class _Pairs:
             size *= _GROWTH
         yield self._effort.largest
 
-    def _send(self, receiver: int) -> Line:
+    def _send(self, receiver: int) -> None:
         """Announces each size, since only the sender knows when to stop; 0 ends it."""
-        times: dict[int, list[float]] = {}
-        for size in self._sizes():
+        times = self._times[receiver]
+        for number, size in enumerate(self._sizes()):
             self._announce(receiver, size)
-            times[size] = [self._one(receiver, size) for _ in range(self._effort.repeat + 1)][1:]  # first: warm-up
-            if len(times) > 2 and min(times[size]) > self._effort.enough:
+            # The first is to warm up.
+            times[size] += [self._one(receiver, size) for _ in range(self._effort.repeat + 1)][1:]
+            if number >= 2 and min(times[size]) > self._effort.enough:
                 break
         self._announce(receiver, 0)
-        return fit(times)
 
     def _announce(self, receiver: int, size: int) -> None:
         self._group.send(np.asarray([size], np.int64), receiver, _GO)

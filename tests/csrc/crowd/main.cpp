@@ -193,6 +193,7 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
   const auto used = [&] { return (mallinfo2().uordblks + mallinfo2().hblkhd - before) / ranks.size(); };
   const std::size_t formed = used();
   if (tells) std::printf("a rank holds %zu bytes (%zu per peer)\n", formed, formed / size);
+  std::fflush(stdout);
   const std::shared_ptr<const syntony::Program> program = program_of(size);
   for (One& one : ranks) one.group->add_program(kSum, program);
   shared.processes_meet();

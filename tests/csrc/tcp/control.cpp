@@ -465,6 +465,43 @@ void neighbours_gone(std::uint64_t) {
   });
 }
 
+/// Rank 0 knows no address at which rank 3 can be dialed, and has no connection to it: others pass on that it asks to be
+/// dialed.
+void relayed_call(std::uint64_t) {
+  constexpr std::uint32_t kRanks = 18, kUndialable = 3;
+  constexpr std::array<std::byte, 3> kText{std::byte{'a'}, std::byte{'b'}, std::byte{'c'}};
+  run_ranks(kRanks, [&](Rank& rank) {
+    TcpListener listener = rank.publish();
+    const std::vector<std::uint32_t> others = rank.others(), near = TcpControl::neighbours(rank.rank, kRanks, {});
+    std::vector<std::string> published = rank.gathering.published;
+    if (rank.rank == 0) {
+      require(std::ranges::find(near, kUndialable) == near.end(), "no neighbour");
+      TcpEndpoints wrong = TcpEndpoints::parse(published[kUndialable]);
+      wrong.addresses = {*TcpAddress::parse("127.0.0.1:1")};
+      published[kUndialable] = wrong.text();
+    }
+    TcpMeeting meeting(std::move(listener), TcpOptions{}, rank.identity(), published, others, kPatience);
+    std::vector<TcpPeer> peers = meeting.connect_control(near);
+    TcpControl control(rank.identity(), peers, &meeting, others);
+    TcpTransport transport({.ranks = kRanks}, rank.identity(), peers, &meeting, others);
+    const auto work = [&] {
+      control.progress();
+      transport.progress();
+    };
+    if (rank.rank == 0) {
+      Sender& sender = transport.sender(kUndialable, 0, 0);
+      require(sender.send(rank.header(0, kText.size()), kText.data()), "room for a frame");
+      eventually([&] { return work(), sender.on_their_way() == 0; }, "the frame is released");
+    } else if (rank.rank == kUndialable) {
+      Receiver& receiver = transport.receiver(0, 0, 0);
+      eventually([&] { return work(), receiver.front() != nullptr; }, "the frame arrives");
+      require(std::ranges::equal(std::span(receiver.payload(), receiver.front()->length), kText), "what was sent");
+      receiver.release();
+    }
+    rank.gathering.settle(work);
+  });
+}
+
 /// In a large group each rank has few neighbours, all distances are short, and losing some isolates nobody.
 void circulant(std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -558,6 +595,7 @@ constexpr std::array kControlTests{Test{"status", status},
                                    Test{"relayed", relayed},
                                    Test{"relayed_goodbye", relayed_goodbye},
                                    Test{"neighbours_gone", neighbours_gone},
+                                   Test{"relayed_call", relayed_call},
                                    Test{"clocks", clocks},
                                    Test{"circulant", circulant},
                                    Test{"legible_reasons", legible_reasons}};

@@ -80,7 +80,7 @@ def _checked(
     mine, rows = examined(arguments.memory), np.empty((group.size, 3))
     group.all_gather(np.array([mine.wrong, mine.copying, mine.computing], np.float64), rows)
     alone = [Alone(int(wrong), float(copying), float(computing)) for wrong, copying, computing in rows]
-    wires, root = probe(group, hosts, Effort(largest=arguments.largest))
+    wires, root = probe(group, hosts, Effort(largest=arguments.largest), arguments.tolerance)
     together = tried(group)
     findings = [
         *of_ranks(alone, hosts, arguments.tolerance),

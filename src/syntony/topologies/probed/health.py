@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.base.wording import rate, time
 from syntony.topologies.probed.locality import Cluster
@@ -38,18 +39,10 @@ class Finding:
 
 def examine(measurements: Measurements, root: Cluster, tolerance: float = TOLERANCE) -> tuple[Finding, ...]:
     """The findings, whole ranks first; empty if nothing is slow."""
-    usual_rate: dict[Pair, float] = {}
-    usual_alpha: dict[Pair, float] = {}
-    for pairs in _peers(root).values():
-        if len(pairs) > _FEWEST_PEERS:
-            usual_rate |= dict.fromkeys(pairs, float(np.median([measurements.bandwidth[pair] for pair in pairs])))
-            usual_alpha |= dict.fromkeys(pairs, float(np.median([measurements.alpha[pair] for pair in pairs])))
-    slow = {pair for pair, usual in usual_rate.items() if measurements.bandwidth[pair] < tolerance * usual}
-    late = {
-        pair
-        for pair, usual in usual_alpha.items()
-        if measurements.alpha[pair] > max(_LATE * usual, usual + _LEAST_DELAY)
-    }
+    usual_rate = _usual(measurements.bandwidth, root)
+    usual_alpha = _usual(measurements.alpha, root)
+    slow = _slow(measurements, usual_rate, tolerance)
+    late = _late(measurements, usual_alpha)
     findings = _slow_ranks(measurements, root, slow, tolerance)
     blamed = {finding.ranks[0] for finding in findings}
     for pair in sorted(slow | late):
@@ -63,6 +56,31 @@ def examine(measurements: Measurements, root: Cluster, tolerance: float = TOLERA
         ends = " -> ".join(measurements.name(rank) for rank in pair)
         findings.append(Finding(pair, f"{ends}: {'; '.join(problems)}"))
     return tuple(findings)
+
+
+def suspects(measurements: Measurements, root: Cluster, tolerance: float = TOLERANCE) -> list[Pair]:
+    """The pairs that are slower or later than their peers, worth measuring again before anyone is blamed; sorted."""
+    slow = _slow(measurements, _usual(measurements.bandwidth, root), tolerance)
+    return sorted(slow | _late(measurements, _usual(measurements.alpha, root)))
+
+
+def _usual(matrix: NDArray[np.float64], root: Cluster) -> dict[Pair, float]:
+    """Of each pair with enough peers: their median."""
+    usual: dict[Pair, float] = {}
+    for pairs in _peers(root).values():
+        if len(pairs) > _FEWEST_PEERS:
+            usual |= dict.fromkeys(pairs, float(np.median([matrix[pair] for pair in pairs])))
+    return usual
+
+
+def _slow(measurements: Measurements, usual: dict[Pair, float], tolerance: float) -> set[Pair]:
+    return {pair for pair, rate in usual.items() if measurements.bandwidth[pair] < tolerance * rate}
+
+
+def _late(measurements: Measurements, usual: dict[Pair, float]) -> set[Pair]:
+    return {
+        pair for pair, alpha in usual.items() if measurements.alpha[pair] > max(_LATE * alpha, alpha + _LEAST_DELAY)
+    }
 
 
 def _peers(root: Cluster) -> dict[int, list[Pair]]:

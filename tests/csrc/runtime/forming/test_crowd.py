@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -16,6 +17,9 @@ def crowd(ranks: int, processes: int) -> str:
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+    held = [int(number) for number in re.findall(r"a rank holds (\d+) bytes", done.stdout)]
+    assert len(held) == 2, done.stdout  # formed, and after a sum
+    assert max(held) <= 64 * 1024 + 100 * ranks
     return done.stdout
 
 
