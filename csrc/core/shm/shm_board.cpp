@@ -66,8 +66,8 @@ PeerStatus::State ShmBoard::state(std::uint32_t rank) const {
 }
 
 std::size_t ShmBoard::ended() const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      peers(), [this](std::uint32_t rank) { return state(rank) != PeerStatus::State::alive; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(peers(), [this](std::uint32_t rank) { return state(rank) != PeerStatus::State::alive; }));
 }
 
 std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority priority, std::uint64_t sequence) const {

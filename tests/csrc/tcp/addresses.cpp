@@ -160,10 +160,14 @@ void listener(std::uint64_t) {
 }
 
 void directory(std::uint64_t) {
-  const std::vector<std::string> published{
-      "machine=a rails=1 10.0.0.1:1001 [fd00::1]:1002 127.0.0.1:1003", "machine=a rails=1 10.0.0.1:2001 127.0.0.1:2003",
-      "machine=b rails=2 streams=8 10.0.0.2:65535 127.0.0.1:3003 [::1]:3004", "not read", "machine=a banana 10.0.0.1:4001",
-      "machine=b 10.0.0.2:", "", "10.0.0.7:7001"};
+  const std::vector<std::string> published{"machine=a rails=1 10.0.0.1:1001 [fd00::1]:1002 127.0.0.1:1003",
+                                           "machine=a rails=1 10.0.0.1:2001 127.0.0.1:2003",
+                                           "machine=b rails=2 streams=8 10.0.0.2:65535 127.0.0.1:3003 [::1]:3004",
+                                           "not read",
+                                           "machine=a banana 10.0.0.1:4001",
+                                           "machine=b 10.0.0.2:",
+                                           "",
+                                           "10.0.0.7:7001"};
   const std::vector<std::uint32_t> others{0, 1, 2, 4, 5, 6, 7};
   const TcpDirectory here(published, others, "a");
   for (const std::uint32_t rank : {0U, 1U}) require(here.of(rank).text() == published[rank], "as it was published");
@@ -171,12 +175,11 @@ void directory(std::uint64_t) {
   require(here.of(6).addresses.empty() && here.of(3).addresses.empty(), "nothing was published or read");
   require(here.of(7).addresses.front().text() == "10.0.0.7:7001" && here.of(7).machine.empty(), "no machine");
   require_in("'banana' is not an endpoint", error_of([&] { (void)here.of(4); }).what());
-
 }
 
-constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces}, Test{"rails", rails},
-                                   Test{"options", options}, Test{"listener", listener},
-                                   Test{"directory", directory}};
+constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces},
+                                   Test{"rails", rails},         Test{"options", options},
+                                   Test{"listener", listener},   Test{"directory", directory}};
 
 }  // namespace
 

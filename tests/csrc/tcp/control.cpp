@@ -465,8 +465,8 @@ void neighbours_gone(std::uint64_t) {
   });
 }
 
-/// Rank 0 knows no address at which rank 3 can be dialed, and has no connection to it: others pass on that it asks to be
-/// dialed.
+/// Rank 0 knows no address at which rank 3 can be dialed, and has no connection to it: others pass on that it asks to
+/// be dialed.
 void relayed_call(std::uint64_t) {
   constexpr std::uint32_t kRanks = 18, kUndialable = 3;
   constexpr std::array<std::byte, 3> kText{std::byte{'a'}, std::byte{'b'}, std::byte{'c'}};

@@ -40,8 +40,8 @@ TcpDirectory::TcpDirectory(std::span<const std::string> published, std::span<con
   std::string form;
   for (const std::uint32_t rank : others) {
     std::string_view text = published[rank];
-    const bool here = text.starts_with(TcpEndpoints::kMachine) &&
-                      take_word(text).substr(TcpEndpoints::kMachine.size()) == machine_;
+    const bool here =
+        text.starts_with(TcpEndpoints::kMachine) && take_word(text).substr(TcpEndpoints::kMachine.size()) == machine_;
     entries_[rank].ports = static_cast<std::uint32_t>(ports_.size());
     form.assign(here ? 1 : 0, kHere);
     while (!text.empty()) {

@@ -34,7 +34,7 @@ class TcpDirectory {
   };
 
   std::string machine_;
-  std::string forms_;            // each ends with a zero; those of ranks on this machine begin with a space
+  std::string forms_;  // each ends with a zero; those of ranks on this machine begin with a space
   std::vector<std::uint16_t> ports_;
   std::vector<Entry> entries_;  // by rank
 };
