@@ -18,6 +18,7 @@ from syntony.synth.engines.auto import CANDIDATES, _Agenda, candidates, run, sec
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
+from syntony.synth.engines.registry import engine_named
 from syntony.synth.engines.workers import Question
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
@@ -87,6 +88,20 @@ def test_exact_steps_are_tried_for_roots_of_larger_networks() -> None:
     for kind, worth in (("gather", True), ("scatter", True), ("all_gather", False)):
         able = {one.engine for one in CANDIDATES if one.worth(topology, Collective.make(kind, topology.ranks))}
         assert ("sccl" in able) == worth
+
+
+@pytest.mark.parametrize("name", ["pipeline", "teccl"])
+@pytest.mark.parametrize("kind", ["reduce_scatter", "broadcast", "all_reduce"])
+def test_what_a_search_reports_before_its_end_is_proven(name: str, kind: str) -> None:
+    """Its bounds, too: it may be the answer if time is up."""
+    topology = random_network(0)
+    told: list[Schedule] = []
+    budget = Budget(3, better=told.append)
+    engine_named(name).run(topology, Collective.make(kind, topology.ranks), 1 << 20, budget)
+    assert told
+    for schedule in told:
+        assert check_schedule(schedule), check_schedule(schedule).fault
+        assert schedule.engine == name
 
 
 def test_steps_ask_the_exact_engine() -> None:

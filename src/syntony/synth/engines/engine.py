@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from syntony.base.command import UserError
 from syntony.base.deadline import Deadline
+from syntony.synth.bounds.distance import latency
 from syntony.synth.checker import check_schedule
+from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import Collective
+from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
 
@@ -87,6 +90,12 @@ class Engine:
         more = {"argument": self.given} if self.argument else {}
         schedule: Schedule = run(topology, collective, size, budget, **more)
         return schedule
+
+
+def bounded(schedule: Schedule, engine: str, bounds: Bounds) -> Schedule:
+    """The engine's schedule, with bounds of the uncut collective; latency's witness is one of its chunks."""
+    farthest = latency(Network(schedule.topology, schedule.collective))
+    return replace(schedule, engine=engine, bounds=replace(bounds, latency=farthest), proof="")
 
 
 def checked(schedule: Schedule) -> Schedule:

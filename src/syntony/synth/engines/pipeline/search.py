@@ -22,10 +22,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
-from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import glanced, streamed
@@ -61,7 +60,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         seconds = simulate(schedule, size).seconds
         if best is None or seconds < best[0]:
             told = budget.better is not None and (best is None or seconds < GAIN * best[0])
-            best = seconds, _bounded(schedule, bounds)
+            best = seconds, bounded(schedule, ENGINE, bounds)
             if told and budget.better is not None:
                 budget.better(best[1])
         if not budget.left():
@@ -69,12 +68,6 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if best is None:
         raise OutOfTimeError(f"engine pipeline found no schedule in {budget.timeout:g} s; give more with --timeout")
     return best[1]
-
-
-def _bounded(schedule: Schedule, bounds: Bounds) -> Schedule:
-    """The schedule with the bounds of the collective before its chunks were cut."""
-    farthest = latency(Network(schedule.topology, schedule.collective))
-    return replace(schedule, engine=ENGINE, bounds=replace(bounds, latency=farthest), proof="")
 
 
 def _candidates(

@@ -34,7 +34,7 @@ import numpy as np
 
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import in_network
-from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.flow import search as flow
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.teccl.epochs import planned
@@ -93,7 +93,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
             seconds, _ = sliced(schedule, size)
             if seconds < least.seconds:
                 if budget.better is not None and (best is None or seconds < GAIN * least.seconds):
-                    budget.better(replace(schedule, engine=ENGINE, bounds=bounds))
+                    budget.better(bounded(schedule, ENGINE, bounds))
                 best, least.seconds = schedule, seconds
             if least.seconds <= enough or not budget.left():
                 break
