@@ -91,7 +91,9 @@ std::byte* FrameLink::place(const FramePrefix& prefix, const FrameHeader& header
         "it holds " + std::to_string(header.length) + " bytes where a slot takes " + std::to_string(shape_.slot_bytes);
   }
   if (!complaint_.empty()) return nullptr;
-  std::byte* const slot = receiver({prefix.channel, prefix.window}).place(prefix.number, header);
+  FrameReceiver& stream = receiver({prefix.channel, prefix.window});
+  if (!discarded_.empty() && stream.has(prefix.number)) return discarded_.data();
+  std::byte* const slot = stream.place(prefix.number, header);
   if (slot == nullptr) complaint_ = "no slot was free for frame " + std::to_string(prefix.number) + " of its stream";
   return slot;
 }
@@ -103,6 +105,20 @@ bool FrameLink::credited(const FramePrefix& prefix) {
   if (sender({prefix.channel, prefix.window}).credit(prefix.number)) return true;
   complaint_ = "it gives credit for " + std::to_string(prefix.number) + " frames, more than were sent";
   return false;
+}
+
+void FrameLink::expect_repetitions() { discarded_.resize(std::max<std::size_t>(shape_.slot_bytes, 1)); }
+
+void FrameLink::interrupted(const FramePrefix& prefix) {
+  receiver({prefix.channel, prefix.window}).interrupted(prefix.number);
+}
+
+void FrameLink::owe_all_credits() {
+  for (const std::unique_ptr<FrameReceiver>& receiver : receivers_) {
+    if (!receiver) continue;
+    receiver->forget_told();
+    owe_credit(*receiver);
+  }
 }
 
 // ---- ends

@@ -34,6 +34,8 @@ class FrameSink {
   virtual void arrived(const FramePrefix& prefix) = 0;
   /// False rejects the credit.
   [[nodiscard]] virtual bool credited(const FramePrefix& prefix) = 0;
+  /// A prefix about the sockets themselves, `lost` or `probe`. False rejects it.
+  [[nodiscard]] virtual bool told(const FramePrefix& /*prefix*/) { return false; }
 };
 
 class FrameLink : protected FrameSink {
@@ -67,7 +69,22 @@ class FrameLink : protected FrameSink {
   void arrived(const FramePrefix& prefix) override;
   [[nodiscard]] bool credited(const FramePrefix& prefix) override;
 
+  /// What the peer may not have received is sent again, here and there: frames that have arrived already are discarded.
+  void expect_repetitions();
+  /// The rest of this frame will not come where it began to: it comes again, whole.
+  void interrupted(const FramePrefix& prefix);
+  /// Tells the peer of every stream how many frames have been released; it may have missed any of the credits.
+  void owe_all_credits();
+
   [[nodiscard]] const GroupIdentity& identity() const { return identity_; }
+  [[nodiscard]] const StreamShape& shape() const { return shape_; }
+  [[nodiscard]] std::size_t index(StreamKey key) const {
+    return std::size_t{key.channel} * shape_.windows + key.window;
+  }
+  [[nodiscard]] StreamKey stream_at(std::size_t index) const {
+    return {.channel = static_cast<std::uint32_t>(index / shape_.windows),
+            .window = static_cast<std::uint32_t>(index % shape_.windows)};
+  }
   [[nodiscard]] bool lost() const { return !lost_.empty(); }
   [[nodiscard]] bool owes_credits() const { return !owed_.empty(); }
   /// True if the peer has released every frame.
@@ -86,6 +103,9 @@ class FrameLink : protected FrameSink {
     }
     owed_.resize(kept);
   }
+  /// True if it bears this group's mark and names a stream of it; otherwise the complaint is noted.
+  [[nodiscard]] bool known(const FramePrefix& prefix);
+  void complain(std::string what) { complaint_ = std::move(what); }
   /// A credit for the frames that this rank receives on a stream, to be sent along with one of its own.
   [[nodiscard]] std::uint64_t credit_to_go_along(StreamKey key);
   [[nodiscard]] FramePrefix data_prefix(StreamKey key, std::uint64_t number) const;
@@ -101,11 +121,6 @@ class FrameLink : protected FrameSink {
   void miss(const Error& why);
 
  private:
-  [[nodiscard]] std::size_t index(StreamKey key) const {
-    return std::size_t{key.channel} * shape_.windows + key.window;
-  }
-  [[nodiscard]] bool known(const FramePrefix& prefix);
-
   StreamShape shape_;
   GroupIdentity identity_;
   std::uint32_t rank_;
@@ -113,8 +128,9 @@ class FrameLink : protected FrameSink {
   std::vector<std::unique_ptr<FrameSender>> senders_;      // [channel * windows + window], made when first used
   std::vector<std::unique_ptr<FrameReceiver>> receivers_;  // likewise
   std::vector<FrameReceiver*> owed_;
-  std::string lost_;       // why it cannot send any more; empty if it can
-  std::string complaint_;  // what invalid data the peer sent
+  std::vector<std::byte> discarded_;  // repeated frames go here; empty while none is expected
+  std::string lost_;                  // why it cannot send any more; empty if it can
+  std::string complaint_;             // what invalid data the peer sent
   std::optional<Error> fault_;
 };
 

@@ -89,6 +89,23 @@ std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header)
   return frame.elsewhere != nullptr ? frame.elsewhere : slots_.room(number, header.length);
 }
 
+void FrameReceiver::arrived(std::uint64_t number) {
+  if (number < released_) return;
+  Frame& frame = frames_[number % frames_.size()];
+  if (frame.state == State::arriving) frame.state = State::arrived;
+}
+
+void FrameReceiver::interrupted(std::uint64_t number) {
+  if (number < released_) return;
+  Frame& frame = frames_[number % frames_.size()];
+  if (frame.state == State::arriving) frame.state = State::empty;
+}
+
+bool FrameReceiver::has(std::uint64_t number) const {
+  if (number < released_) return released_ - number <= frames_.size();
+  return number - released_ < frames_.size() && frames_[number % frames_.size()].state == State::arrived;
+}
+
 std::byte* FrameReceiver::place_in_slot(std::uint64_t number) {
   Frame& frame = frames_[number % frames_.size()];
   frame.elsewhere = nullptr;

@@ -78,6 +78,7 @@ class FrameSender final : public Sender {
 
   /// The receiver has released `count` frames so far. False if that is impossible.
   [[nodiscard]] bool credit(std::uint64_t count);
+  [[nodiscard]] std::uint64_t released() const { return released_; }
   /// The wire still reads the slot of frame `number`, whatever the receiver says, until it lets go.
   void hold(std::uint64_t number) { held_ |= mark(number); }
   void let_go(std::uint64_t number) { held_ &= ~mark(number); }
@@ -111,11 +112,17 @@ class FrameReceiver final : public Receiver {
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
   /// The slot of a placed frame, where its payload will arrive after all.
   [[nodiscard]] std::byte* place_in_slot(std::uint64_t number);
-  void arrived(std::uint64_t number) { frames_[number % frames_.size()].state = State::arrived; }
+  /// Nothing for a frame that was discarded because it has arrived before.
+  void arrived(std::uint64_t number);
+  /// A frame that was arriving will arrive again from its beginning.
+  void interrupted(std::uint64_t number);
+  /// True if the frame has arrived, now or as one of the last `depth` released: the sender may not know it yet.
+  [[nodiscard]] bool has(std::uint64_t number) const;
   [[nodiscard]] StreamKey key() const { return key_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }
   /// Frames released but not yet reported to the sender.
   [[nodiscard]] std::uint64_t owed() const { return released_ - told_; }
+  void forget_told() { told_ = 0; }
   /// Reports the number of frames released so far to the sender.
   [[nodiscard]] std::uint64_t tell() { return told_ = released_; }
 

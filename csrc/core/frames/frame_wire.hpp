@@ -1,6 +1,8 @@
 // What every transport between hosts puts before a frame, and the marks by which ranks of a group recognize frames.
 //
-//   FramePrefix(data), FrameHeader, payload | FramePrefix(credit)
+//   FramePrefix(data), FrameHeader, payload | FramePrefix(credit) | FramePrefix(lost) | FramePrefix(probe)
+//
+// The last two only where several sockets lead to a peer (tcp_failover.cpp).
 //
 // Everything is little-endian, as in memory. The marks are derived from the group's token, which is never sent and
 // cannot be recovered from them: they protect against frames of groups that are gone, not against somebody who can
@@ -50,11 +52,15 @@ struct GroupIdentity {
 struct FramePrefix {
   static constexpr std::uint32_t kData = 0x46535953;    // "SYSF": a FrameHeader and its payload follow
   static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
+  static constexpr std::uint32_t kLost = 0x4c535953;    // "SYSL": nothing follows
+  static constexpr std::uint32_t kProbe = 0x51535953;   // "SYSQ": nothing follows; only its acknowledgement counts
   std::uint32_t kind = kData;
   std::uint32_t token = 0;
-  std::uint64_t number = 0;  // data: number of the frame in the stream, from 0; credit: frames released so far
+  std::uint64_t number = 0;  // data: of the frame in its stream, from 0; credit: frames released so far; lost: socket
   std::uint32_t window = 0;
   std::uint32_t channel = 0;
+
+  bool operator==(const FramePrefix&) const = default;
 };
 static_assert(sizeof(FramePrefix) == 24);
 

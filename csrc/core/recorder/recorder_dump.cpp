@@ -164,6 +164,7 @@ void put_wires(Pickle& pickle, const Recorder& recorder) {
   pickle.key("wires").begin_list();
   for (const Wires::Wire& wire : wires_of(recorder)) {
     pickle.begin_dictionary().key("peer").number(wire.peer).key("flow").number(wire.flow);
+    pickle.key("lost").boolean(wire.lost);
     pickle.key("samples").begin_list();
     for (const WireSample& sample : wire.samples) {
       pickle.begin_dictionary().key("at").number(sample.at);

@@ -26,15 +26,17 @@ void thin(std::vector<WireSample>& samples) {
 
 }  // namespace
 
-void Wires::Watched::end() noexcept {
+void Wires::Watched::end(bool lost) noexcept {
   if (wires_ == nullptr) return;
   const std::lock_guard lock(wires_->mutex_);
-  wires_->entries_[place_].socket = -1;
+  Entry& entry = wires_->entries_[place_];
+  entry.socket = -1;
+  entry.wire.lost = lost;
 }
 
 Wires::Watched Wires::watch(std::uint32_t peer, std::uint32_t flow, int socket) {
   const std::lock_guard lock(mutex_);
-  entries_.push_back({{peer, flow, {}}, socket});
+  entries_.push_back({{.peer = peer, .flow = flow, .samples = {}}, socket});
   return {shared_from_this(), entries_.size() - 1};
 }
 

@@ -48,9 +48,14 @@ class Wires : public std::enable_shared_from_this<Wires> {
     Watched(const Watched&) = delete;
     Watched& operator=(const Watched&) = delete;
     ~Watched() { end(); }
+    /// The socket has ended before its group.
+    void lose() noexcept {
+      end(true);
+      wires_ = nullptr;
+    }
 
    private:
-    void end() noexcept;
+    void end(bool lost = false) noexcept;
 
     std::shared_ptr<Wires> wires_;
     std::size_t place_ = 0;
@@ -60,6 +65,7 @@ class Wires : public std::enable_shared_from_this<Wires> {
     std::uint32_t peer = 0;           // rank in the group
     std::uint32_t flow = 0;           // which of the sockets to that peer
     std::vector<WireSample> samples;  // oldest first
+    bool lost = false;                // it has ended before its group
   };
 
   [[nodiscard]] Watched watch(std::uint32_t peer, std::uint32_t flow, int socket);

@@ -187,7 +187,7 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
   std::memcpy(body.data(), &number, sizeof(number));
   std::ranges::copy(std::as_bytes(std::span(message)), body.begin() + sizeof(number));
   flood(Kind::post, identity_.rank, body);
-  if (relays_) posts_[identity_.rank][post_slot(number)] = {number, std::string(message)};
+  posts_[identity_.rank][post_slot(number)] = {number, std::string(message)};
   close_ranks();
 }
 
@@ -288,11 +288,11 @@ std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t 
 }
 
 void TcpControl::progress() {
-  if (called_) meeting_->progress();
+  if (called_ || !between_.empty()) meeting_->progress();
   listen();
   if (meeting_ == nullptr) return;
   ask_for_calls();
-  if (relays_) receive();
+  receive();
 }
 
 // ---- connections that only the other side can make
@@ -479,9 +479,17 @@ bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::by
 void TcpControl::lose(Edge& edge, const std::string& how) {
   close(edge);
   if (states_[edge.rank] != PeerStatus::State::alive) return;
-  end(edge.rank, PeerStatus::State::dead, how);
+  if (meeting_ != nullptr && meeting_->makes_control(edge.rank)) {
+    between_[edge.rank] = how;
+  } else {
+    die(edge.rank, how);
+  }
+}
+
+void TcpControl::die(std::uint32_t rank, const std::string& how) {
+  end(rank, PeerStatus::State::dead, how);
   if (!relays_) return;
-  flood(Kind::dead, edge.rank, std::as_bytes(std::span(how)));
+  flood(Kind::dead, rank, std::as_bytes(std::span(how)));
   close_ranks();
 }
 

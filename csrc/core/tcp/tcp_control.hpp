@@ -157,9 +157,10 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_call(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
   void ask(const Edge* except);
   void ask(Edge& edge);
-  /// Its connection has ended; without a goodbye it is dead.
+  /// Its connection has ended; without a goodbye it is dead, unless another connection is being made.
   void lose(Edge& edge, const std::string& how);
   void close(Edge& edge);
+  void die(std::uint32_t rank, const std::string& how);
   void end(std::uint32_t rank, PeerStatus::State state, std::string how);
   [[nodiscard]] Held held(std::span<const std::byte> bytes);
   /// Records a rank's status, received from a neighbour or, if that is null, from this rank itself.
@@ -203,6 +204,7 @@ class TcpControl final : public ControlPlane {
   bool relays_ = false;                                    // not every rank is a neighbour
   bool frayed_ = false;                                    // a neighbour has gone, perhaps the successor in the circle
   std::optional<std::uint32_t> called_;                    // the rank dialed in its place
+  std::map<std::uint32_t, std::string> between_;           // connections lost whose successors are being made: how
   RankSet unreached_;                                      // ranks that could not be reached
   bool reading_ = false;                                   // inside listen(): messages are sent together afterwards
   std::vector<Descriptor> started_;  // the last kRemembered of each priority of this rank, oldest first

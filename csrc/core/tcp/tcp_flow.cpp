@@ -38,16 +38,16 @@ void TcpFlow::insert(const Outgoing& outgoing, const Passes& passes) {
   outbox_.insert(outbox_.begin() + static_cast<std::ptrdiff_t>(place), outgoing);
 }
 
-void TcpFlow::push(const FramePrefix& credit) {
-  insert({.prefix = credit, .header = {}},
+void TcpFlow::push(const FramePrefix& prefix) {
+  insert({.prefix = prefix, .header = {}},
          [](const Outgoing& other) { return other.prefix.kind == FramePrefix::kData; });
 }
 
-void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload) {
+void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, bool repeated) {
   if (ends_.size() <= prefix.channel) ends_.resize(prefix.channel + 1);
   const std::uint64_t turn = std::max(turn_, ends_[prefix.channel]);
   ends_[prefix.channel] = turn + header.length;
-  insert({prefix, header, payload, turn}, [&](const Outgoing& other) {
+  insert({prefix, header, payload, turn, repeated}, [&](const Outgoing& other) {
     return other.prefix.kind == FramePrefix::kData && other.prefix.window == prefix.window && other.turn > turn;
   });
 }
@@ -63,8 +63,18 @@ void TcpFlow::keep_last(std::byte* slot) {
 
 std::size_t TcpFlow::unsent_frames() const {
   const auto unsent = std::span(outbox_).subspan(first_);
-  return static_cast<std::size_t>(
-      std::ranges::count(unsent, FramePrefix::kData, [](const Outgoing& outgoing) { return outgoing.prefix.kind; }));
+  return static_cast<std::size_t>(std::ranges::count_if(unsent, [](const Outgoing& outgoing) {
+    return outgoing.prefix.kind == FramePrefix::kData && !outgoing.repeated;
+  }));
+}
+
+bool TcpFlow::queues(const FramePrefix& frame) const {
+  const auto first = outbox_.begin() + static_cast<std::ptrdiff_t>(first_);
+  return std::ranges::find(first, outbox_.end(), frame, &Outgoing::prefix) != outbox_.end();
+}
+
+std::optional<FramePrefix> TcpFlow::arriving() const {
+  return remaining_.empty() ? std::nullopt : std::optional(current_);
 }
 
 void TcpFlow::forget_unsent() {
@@ -181,6 +191,11 @@ bool TcpFlow::parse(FrameSink& sink, std::span<const std::byte> bytes) {
       bytes = bytes.subspan(sizeof(FramePrefix));
       continue;
     }
+    if (current_.kind == FramePrefix::kLost || current_.kind == FramePrefix::kProbe) {
+      if (!sink.told(current_)) return false;
+      bytes = bytes.subspan(sizeof(FramePrefix));
+      continue;
+    }
     FrameHeader header;
     if (current_.kind != FramePrefix::kData) return false;
     if (bytes.size() < begun_.size()) break;
@@ -209,8 +224,12 @@ void TcpFlow::became_ready(std::uint32_t events) {
 
 void TcpFlow::shut() {
   forget_unsent();
+  hang_up();
+}
+
+void TcpFlow::hang_up() {
   readable_ = writable_ = false;
-  watched_ = {};
+  watched_.lose();
   socket_.reset();
 }
 

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,15 +34,20 @@ class TcpFlow {
   /// Before this, nothing is read, and what is queued stays queued.
   void open(UniqueFd socket, Wires::Watched watched);
 
-  /// Queues a credit, or a frame whose payload must not change until its credit has come back.
-  void push(const FramePrefix& credit);
-  void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload);
+  /// Queues a prefix without a frame, or a frame whose payload must not change until its credit has come back.
+  /// `repeated`: the kernel has taken it once, over another flow.
+  void push(const FramePrefix& prefix);
+  void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, bool repeated = false);
   /// Copies the unsent rest of the payload pushed last, if any, to `slot`, and sends it from there.
   void keep_last(std::byte* slot);
-  /// Data frames, not credits, that the kernel has not taken completely.
+  /// Data frames, not credits, that the kernel has never taken completely.
   [[nodiscard]] std::size_t unsent_frames() const;
   [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
   void forget_unsent();
+  /// True if the kernel has not yet taken all of this frame.
+  [[nodiscard]] bool queues(const FramePrefix& frame) const;
+  /// The frame that has begun to arrive and is not complete.
+  [[nodiscard]] std::optional<FramePrefix> arriving() const;
 
   /// Memory for data that has no place yet when read. Any number of flows, one at a time, may share it.
   using Aside = std::array<std::byte, 4096>;
@@ -60,7 +66,8 @@ class TcpFlow {
   void became_ready(std::uint32_t events);
   [[nodiscard]] bool readable() const { return readable_; }
   [[nodiscard]] bool writable() const { return writable_; }
-  /// Stops all reading and writing.
+  /// Stops all reading and writing. What is queued stays until forget_unsent().
+  void hang_up();
   void shut();
 
  private:
@@ -69,6 +76,7 @@ class TcpFlow {
     FrameHeader header;
     const std::byte* payload = nullptr;
     std::uint64_t turn = 0;  // of a frame: bytes that each channel may send before it
+    bool repeated = false;   // of a frame
 
     [[nodiscard]] std::size_t head_bytes() const {
       return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);

@@ -1,6 +1,8 @@
 #include "core/tcp/tcp_link.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/sizes.hpp"
@@ -16,15 +18,21 @@ constexpr std::size_t kWorthACall = 32_KiB;
 }  // namespace
 
 TcpLink::TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, std::size_t flows,
-                 std::function<void()> call)
-    : FrameLink(shape, identity, rank), call_(std::move(call)), flows_(flows) {}
+                 Requests requests)
+    : FrameLink(shape, identity, rank),
+      requests_(std::move(requests)),
+      flows_(flows),
+      used_(flows),
+      sent_(std::size_t{shape.channels} * shape.windows, shape.depth) {
+  std::iota(used_.begin(), used_.end(), std::size_t{0});
+}
 
 void TcpLink::redirect(std::span<const std::byte> from, std::byte* to) {
   for (TcpFlow& flow : flows_) flow.redirect(from, to);
 }
 
 void TcpLink::open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
-  if (lost()) return;
+  if (lost() || std::ranges::find(used_, flow) == used_.end()) return;
   called_ = true;
   name_endpoint(std::move(endpoint));
   flows_.at(flow).open(std::move(socket), std::move(watched));
@@ -37,8 +45,19 @@ void TcpLink::give_up(const Error& why) {
 }
 
 void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  flow_for(key, header).push(data_prefix(key, number), header, payload);
-  if (!std::exchange(called_, true)) call_();
+  enqueue(key, number, header, payload);
+  if (!std::exchange(called_, true)) requests_.call();
+}
+
+void TcpLink::enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
+  TcpFlow& flow = flow_for(key, header);
+  if (has_spare()) {
+    sent_.note(index(key), {.number = number,
+                            .flow = static_cast<std::size_t>(&flow - flows_.data()),
+                            .header = header,
+                            .payload = payload});
+  }
+  flow.push(data_prefix(key, number), header, payload);
 }
 
 void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
@@ -49,9 +68,16 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
     return;
   }
   pay_credits();
-  flow.push(data_prefix(key, number), header, payload);
+  if (has_spare()) {  // another flow may have to send it again
+    std::memcpy(slot, payload, header.length);
+    enqueue(key, number, header, slot);
+    unwatched_ = true;
+    if (flow.write() == TcpFlow::Outcome::ended) end(flow);
+    return;
+  }
+  enqueue(key, number, header, payload);
   if (flow.write() == TcpFlow::Outcome::ended) {
-    break_off(flow.failure());
+    end(flow);
   } else {
     flow.keep_last(slot);
   }
@@ -60,7 +86,7 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
 // The slices of every message are dealt to the flows starting with the same flow, so on every flow an operation's
 // slices come before those of later operations, which never take part of the wire from it.
 TcpFlow& TcpLink::flow_for(StreamKey key, const FrameHeader& header) {
-  return flows_[(header.slice + key.channel) % flows_.size()];
+  return flows_[used_[(header.slice + key.channel) % used_.size()]];
 }
 
 bool TcpLink::wants_write() const {
@@ -73,9 +99,10 @@ bool TcpLink::unsent() const {
 }
 
 TcpFlow& TcpLink::flow_for_credit() {
-  return *std::ranges::min_element(flows_, {}, [](const TcpFlow& flow) {
-    return std::pair(flow.socket() < 0, flow.unsent_entries());  // an open flow first: the credited frames came over it
-  });
+  return flows_[*std::ranges::min_element(used_, {}, [this](std::size_t flow) {
+    // An open flow first: the credited frames came over it.
+    return std::pair(flows_[flow].socket() < 0, flows_[flow].unsent_entries());
+  })];
 }
 
 void TcpLink::pay_credits() {
@@ -88,16 +115,17 @@ bool TcpLink::write() {
   for (TcpFlow& flow : flows_) {
     const TcpFlow::Outcome outcome = flow.write();
     moved |= outcome == TcpFlow::Outcome::moved;
-    if (outcome == TcpFlow::Outcome::ended) break_off(flow.failure());
+    if (outcome == TcpFlow::Outcome::ended) end(flow);
   }
+  unwatched_ |= moved && has_spare();
   return moved;
 }
 
 bool TcpLink::flushed() const {
   if (lost()) return true;
-  return !owes_credits() && std::ranges::all_of(flows_, [](const TcpFlow& flow) {
-    return flow.unsent_entries() == 0 && acknowledged(flow.socket());
-  });
+  return ended_.empty() && !owes_credits() && std::ranges::all_of(flows_, [](const TcpFlow& flow) {
+           return flow.unsent_entries() == 0 && acknowledged(flow.socket());
+         });
 }
 
 bool TcpLink::read(TcpFlow& flow, TcpFlow::Aside& aside) {
@@ -107,7 +135,7 @@ bool TcpLink::read(TcpFlow& flow, TcpFlow::Aside& aside) {
     case TcpFlow::Outcome::nothing:
       return false;
     case TcpFlow::Outcome::ended:
-      break_off(flow.failure());
+      end(flow);
       return true;
     case TcpFlow::Outcome::refused:
       for (TcpFlow& each : flows_) each.shut();

@@ -1,7 +1,8 @@
 // A FrameLink over TCP: the data sockets to one other rank. They are made when either of the two has something to send;
-// until then frames wait.
+// until then frames wait. If one of several fails, the others take over its frames (tcp_failover.cpp).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -9,15 +10,24 @@
 #include <vector>
 
 #include "core/frames/frame_link.hpp"
+#include "core/tcp/meeting/tcp_address.hpp"
+#include "core/tcp/sent_frames.hpp"
 #include "core/tcp/tcp_flow.hpp"
 
 namespace syntony {
 
 class TcpLink final : public FrameLink {
  public:
-  /// With `flows` sockets, none of which is open yet. `call` is called to request them once there is something to send.
+  /// What a link asks of its owner.
+  struct Requests {
+    std::function<void()> call;  // sockets, once there is something to send
+    /// What goes over this local address will be lost; the path of socket number `instead` is alive.
+    std::function<void(const TcpAddress& local, std::size_t instead)> avoid;
+  };
+
+  /// With `flows` sockets, none of which is open yet.
   TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, std::size_t flows,
-          std::function<void()> call);
+          Requests requests);
 
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
   void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
@@ -39,15 +49,41 @@ class TcpLink final : public FrameLink {
   /// True if everything committed and released has reached the peer's kernel, or never will.
   [[nodiscard]] bool flushed() const;
 
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kLook{100};
+  /// True once after something was written or has ended that look_after() must watch.
+  [[nodiscard]] bool take_unwatched() { return std::exchange(unwatched_, false); }
+  /// Gives up sockets that do not answer while others do. To be called every kLook while it returns true.
+  [[nodiscard]] bool look_after(Clock::time_point now);
+
  private:
+  struct Ended {
+    std::size_t flow = 0;
+    Clock::time_point at;
+    TcpAddress local;
+  };
+
+  [[nodiscard]] bool told(const FramePrefix& prefix) override;
+  [[nodiscard]] bool has_spare() const { return flows_.size() > 1; }
+  [[nodiscard]] bool open_elsewhere(std::size_t flow) const;
+  [[nodiscard]] FramePrefix about(std::uint32_t kind, std::size_t flow) const;
+  void enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload);
+  void end(TcpFlow& flow);
+  void abandon(std::size_t flow, const TcpAddress& local, const std::string& why);
+  [[nodiscard]] std::size_t send_again(std::size_t flow);
+  void suspect(std::size_t flow);
   [[nodiscard]] TcpFlow& flow_for(StreamKey key, const FrameHeader& header);
   void pay_credits();
   [[nodiscard]] TcpFlow& flow_for_credit();
   /// The connection is unusable from now on.
   void break_off(int failure);
 
-  std::function<void()> call_;
+  Requests requests_;
   std::vector<TcpFlow> flows_;
+  std::vector<std::size_t> used_;  // those of flows_ that have not ended, in order
+  std::vector<Ended> ended_;       // whose frames no other has taken over yet
+  SentFrames sent_;                // only with several flows
+  bool unwatched_ = false;
   bool called_ = false;
 };
 

@@ -185,35 +185,52 @@ void TcpControl::close_ranks() {
   frayed_ = false;
 }
 
-/// Neighbours that connect long after the group has formed, and news that one could not.
+/// Neighbours that connect long after the group has formed, perhaps because a former connection was lost, and news that
+/// one could not.
 void TcpControl::receive() {
   for (TcpArrival& arrival : meeting_->take_controls()) {
     if (arrival.rank == called_) called_.reset();
     if (states_[arrival.rank] != PeerStatus::State::alive) continue;
-    catch_up(join(arrival.rank, std::move(arrival.socket)));
+    between_.erase(arrival.rank);
+    bool asked = false;
+    for (Edge& edge : edges_) {
+      if (edge.rank != arrival.rank || !edge.socket) continue;
+      asked |= edge.asked;
+      close(edge);
+    }
+    Edge& edge = join(arrival.rank, std::move(arrival.socket));
+    catch_up(edge);
+    if (asked) ask(edge);
   }
   for (const std::uint32_t rank : meeting_->take_unreached()) {
     called_.reset();
     unreached_.insert(rank);  // it has gone, and nobody has told us how
+    if (const auto lost = between_.extract(rank); lost && states_[rank] == PeerStatus::State::alive) {
+      die(rank, lost.mapped());
+    }
     close_ranks();
   }
 }
 
 /// Tells it what it may have missed.
 void TcpControl::catch_up(Edge& edge) {
+  if (!relays_) send(edge, Kind::status, identity_.rank, own_status()->bytes);
   edge.news = fresh_;
   for (std::uint32_t rank = 0; rank < identity_.ranks; ++rank) {
     if (states_[rank] == PeerStatus::State::left) edge.gone.insert(rank);
   }
   for (const auto& [rank, how] : ends_) {
-    if (states_[rank] == PeerStatus::State::dead) send(edge, Kind::dead, rank, std::as_bytes(std::span(how)));
+    if (relays_ && states_[rank] == PeerStatus::State::dead)
+      send(edge, Kind::dead, rank, std::as_bytes(std::span(how)));
   }
   for (const auto& [rank, posts] : posts_) {
+    if (!relays_ && rank != identity_.rank) continue;
     for (const Post& post : posts) {
       if (post.first != 0) send(edge, Kind::post, rank, body_of(post));
     }
   }
   if (aborted_) send(edge, Kind::abort, identity_.rank, encode(*aborted_));
+  if (!relays_) return;
   if (epoch_ != 0) ask(edge);
   tell(edge);
 }

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <array>
@@ -50,9 +51,21 @@ TcpLink& TcpTransport::link_to(std::uint32_t peer) {
 }
 
 TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
+  if (flows > 1 && !timer_) {
+    timer_ = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    event.data.u64 = std::bit_cast<std::uint64_t>(kClock);
+    if (!timer_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0) {
+      throw system_error("cannot make a timer", errno);
+    }
+  }
   link_of_rank_[peer] = static_cast<std::uint32_t>(links_.size());
-  return *links_.emplace_back(
-      std::make_unique<TcpLink>(shape_, identity_, peer, flows, [this, peer] { meeting_->call(peer); }));
+  const auto avoid = [this](const TcpAddress& local, std::size_t instead) {
+    if (meeting_ != nullptr) meeting_->avoid(local, instead);
+  };
+  TcpLink::Requests requests{.call = [this, peer] { meeting_->call(peer); }, .avoid = avoid};
+  return *links_.emplace_back(std::make_unique<TcpLink>(shape_, identity_, peer, flows, std::move(requests)));
 }
 
 void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::string endpoint) {
@@ -92,6 +105,7 @@ bool TcpTransport::progress() {
   // Events first: what became writable is written now, so that `false` means that only a new event can change anything.
   notice_events();
   if (meeting_ != nullptr) meet();
+  look_after_links();
   bool moved = write_all();
   TcpFlow::Aside aside;  // not initialized: read() fills what it uses
   std::size_t kept = 0;
@@ -105,6 +119,22 @@ bool TcpTransport::progress() {
     if (std::optional<Error> fault = link->take_fault()) throw *std::move(fault);
   }
   return moved;
+}
+
+/// Links with several sockets are looked after while something is on its way; one that is idle costs nothing.
+void TcpTransport::look_after_links() {
+  if (!timer_) return;
+  bool watch = false;
+  if (std::exchange(due_, false)) {
+    timed_ = false;
+    const TcpLink::Clock::time_point now = TcpLink::Clock::now();
+    for (const std::unique_ptr<TcpLink>& link : links_) watch |= link->flows().size() > 1 && link->look_after(now);
+  }
+  for (const std::unique_ptr<TcpLink>& link : links_) watch |= link->take_unwatched();
+  if (!watch || std::exchange(timed_, true)) return;
+  itimerspec when{};
+  when.it_value.tv_nsec = std::chrono::nanoseconds(TcpLink::kLook).count();
+  if (timerfd_settime(timer_.get(), 0, &when, nullptr) != 0) throw system_error("cannot set a timer", errno);
 }
 
 void TcpTransport::wake() { write_all(); }
@@ -128,7 +158,7 @@ void TcpTransport::notice_events() {
     const auto place =
         std::bit_cast<FlowPlace>(static_cast<std::uint64_t>(events[static_cast<std::size_t>(i)].data.u64));
     if (place.link == kMeeting.link) {
-      knocked_ = true;
+      (place.flow == kClock.flow ? due_ : knocked_) = true;
       continue;
     }
     TcpFlow& flow = links_[place.link]->flows()[place.flow];

@@ -58,7 +58,8 @@ class TcpTransport final : public Transport {
 
   static constexpr std::uint32_t kNoLink = 0xffffffff;    // not made yet
   static constexpr std::uint32_t kStranger = 0xfffffffe;  // not reached by TCP
-  static constexpr FlowPlace kMeeting{kNoLink, kNoLink};  // the meeting's mark in the epoll set
+  static constexpr FlowPlace kMeeting{kNoLink, kNoLink};  // marks in the epoll set: of the meeting,
+  static constexpr FlowPlace kClock{kNoLink, 0};          // and of the timer
 
   [[nodiscard]] TcpLink& link_to(std::uint32_t peer);
   TcpLink& make_link(std::uint32_t peer, std::size_t flows);
@@ -66,6 +67,7 @@ class TcpTransport final : public Transport {
   void meet();
   bool write_all();
   void notice_events();
+  void look_after_links();
 
   StreamShape shape_;
   GroupIdentity identity_;
@@ -76,7 +78,10 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpLink>> links_;
   std::vector<std::uint32_t> link_of_rank_;  // index into links_, or one of the above
   std::vector<FlowPlace> readable_;          // flows worth reading
+  UniqueFd timer_;                           // made when a link has several sockets
   bool knocked_ = false;                     // something concerns the meeting
+  bool timed_ = false;                       // the timer runs
+  bool due_ = false;                         // it has expired
 };
 
 }  // namespace syntony

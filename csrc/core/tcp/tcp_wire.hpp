@@ -1,7 +1,7 @@
 // The bytes on a TCP connection of a group. Everything is little-endian, as in memory.
 //
 //  connecting     dialing side: Hello ->   <- Ack   Answer ->   <- Welcome :accepting side
-//  data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
+//  data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit, lost or probe)   in any mixture
 //  control socket ControlPrefix, body
 //
 // Hello, Ack and Answer prove by a keyed hash that their sender knows the group's token, which is never sent: Ack over
@@ -23,8 +23,8 @@ inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
 /// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks; 9: a
-/// rank that cannot dial another asks to be dialed.
-inline constexpr std::uint16_t kWireVersion = 9;
+/// rank that cannot dial another asks to be dialed; 10: lost sockets of a pair.
+inline constexpr std::uint16_t kWireVersion = 10;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once

@@ -73,6 +73,7 @@ ROOMS = {
             "irregular": "sim_vs_lab.synthesized",
             "stragglers": "sim_vs_lab.stragglers",
             "slow_wire": "sim_vs_lab.slow_wire",
+            "rails": "sim_vs_lab.rails",
             "in_network": "in_network.table",
             "training": "in_network.training",
             "sharing": "in_network.sharing",

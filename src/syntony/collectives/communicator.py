@@ -15,7 +15,7 @@ from syntony.collectives import calls, proof
 from syntony.collectives.bootstrap import process
 from syntony.collectives.buffers import UsageError
 from syntony.collectives.recorder import records as recorder
-from syntony.collectives.recorder.agreed import agreed_slow_wires
+from syntony.collectives.recorder.agreed import agreed_rails, agreed_slow_wires
 from syntony.collectives.recorder.records import Dump
 from syntony.collectives.recorder.slow_wires import SlowWire
 from syntony.collectives.tuner.agreement import CURRENT
@@ -109,6 +109,18 @@ class Communicator(Verbs):
         if fresh:
             self.tune()
         return fresh
+
+    def balance_rails(self) -> list[float]:
+        """Sets each rank's rate (`set_rates`) to the share of its network that has not failed, and returns the rates.
+
+        Where hosts have several network cards and one fails, its traffic moves to the others by itself; this gives
+        the host with fewer cards less to do. Every rank must call it between the same calls, for instance once in a
+        hundred steps; it takes some milliseconds. Without a failure it changes nothing.
+        """
+        rates = agreed_rails(self)
+        if min(rates) < 1:
+            self.set_rates(rates)
+        return rates
 
     # ---- other groups -----------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ void add_credit(Bytes& bytes, std::uint64_t number, std::uint32_t channel, std::
 }
 
 std::vector<Bytes> frame_seeds() {
-  std::vector<Bytes> seeds(5);
+  std::vector<Bytes> seeds(6);
   add_frame(seeds[0], 0, 0, 0, 256);
   for (std::uint64_t number = 0; number < 4; ++number) add_frame(seeds[1], number, 1, 1, 3);
   add_credit(seeds[2], 1, 1, 0);
@@ -45,6 +45,9 @@ std::vector<Bytes> frame_seeds() {
   add_frame(seeds[4], 0, 0, 0, 1);
   add_frame(seeds[4], 0, 1, 1, 255);
   add_frame(seeds[4], 1, 0, 0, 64);
+  append(seeds[5], FramePrefix{.kind = FramePrefix::kProbe, .token = kSelf.prefix_token()});
+  append(seeds[5], FramePrefix{.kind = FramePrefix::kLost, .token = kSelf.prefix_token()});
+  add_frame(seeds[5], 0, 0, 0, 3);
   return seeds;
 }
 
@@ -69,6 +72,12 @@ Reading read(std::span<const std::byte> input) {
     if (credit) {
       const std::uint64_t most = prefix.channel == 1 && prefix.window == 0 ? kCommitted : 0;
       if (stranger || prefix.number > most) refuse();
+      input = input.subspan(sizeof(prefix));
+      continue;
+    }
+    const bool lost = prefix.kind == FramePrefix::kLost;
+    if (lost || prefix.kind == FramePrefix::kProbe) {  // the only socket, which stays
+      if (stranger || (lost && prefix.number > 0)) refuse();
       input = input.subspan(sizeof(prefix));
       continue;
     }

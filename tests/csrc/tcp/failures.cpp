@@ -47,6 +47,11 @@ void nonsense(std::uint64_t) {
            },
            "credit for 1 frames, more than were sent"},
       Case{[](RawFrame& frame) { frame.prefix = {.kind = FramePrefix::kCredit, .token = 5}; }, "token"},
+      Case{[](RawFrame& frame) { frame.prefix = {.kind = FramePrefix::kLost, .token = 5}; }, "token"},
+      Case{[](RawFrame& frame) {
+             frame.prefix = {.kind = FramePrefix::kLost, .token = frame.prefix.token, .number = 2};
+           },
+           "it has lost connection 2 of 2"},
   };
   for (const Case& one : cases) {
     run_ranks(3, [&one](Rank& rank) {

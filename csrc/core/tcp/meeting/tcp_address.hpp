@@ -25,6 +25,8 @@ class TcpAddress {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] int family() const { return storage_.ss_family; }
   [[nodiscard]] std::uint16_t port() const { return ntohs(family() == AF_INET6 ? v6().sin6_port : v4().sin_port); }
+  /// True if only the ports may differ.
+  [[nodiscard]] bool same_host(const TcpAddress& other) const { return at(0).text() == other.at(0).text(); }
   /// The same host with another port.
   [[nodiscard]] TcpAddress at(std::uint16_t port) const;
   [[nodiscard]] bool loopback() const;

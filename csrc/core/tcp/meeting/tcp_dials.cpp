@@ -28,14 +28,14 @@ std::string refusal(int error_number) {
 }  // namespace
 
 TcpMeeting::Dial& TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs,
-                                        Clock::time_point deadline) {
+                                        Clock::time_point deadline, std::optional<std::size_t> rail) {
   Dial& dial = dials_.emplace_back();
   dial.rank = rank;
   dial.flow = flow;
   dial.deadline = deadline;
-  // The control connection uses the same address as the first data connection.
+  // The control connection uses the same address as the first data connection, unless that has failed.
   for (const TcpAddress& address :
-       theirs.reachable_from(listener_.endpoints(), flow == kControlFlow ? 0 : std::size_t{flow})) {
+       theirs.reachable_from(listener_.endpoints(), rail.value_or(flow == kControlFlow ? 0 : std::size_t{flow}))) {
     dial.candidates.push_back({.address = address});
   }
   return dial;

@@ -118,7 +118,9 @@ bool TcpMeeting::comes_first(Guest& guest) {
     arrivals_.erase(before);
   }
   const bool control = hello.flow == kControlFlow;
-  if (control ? pair.control : pair.met >= pair.flows || pair.link == Link::failed) return drop(guest.socket), false;
+  // Once the group has formed, a rank that makes another control connection has lost the former.
+  if (control ? forming_ && pair.control : pair.met >= pair.flows || pair.link == Link::failed)
+    return drop(guest.socket), false;
   if (ours_count(hello)) return guest.parked = true, false;
   if (control || pair.link == Link::ours) cancel_dials(hello.from, control);
   if (!control) pair.link = Link::theirs;

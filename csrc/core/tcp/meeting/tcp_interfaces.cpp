@@ -127,6 +127,13 @@ std::vector<NetworkInterface> network_interfaces() {
   return result;
 }
 
+std::string interface_of(const TcpAddress& address) {
+  for (const NetworkInterface& interface : network_interfaces()) {
+    if (interface.address.same_host(address)) return interface.name;
+  }
+  return "no interface";
+}
+
 InterfaceChoice choose_interfaces(const std::vector<NetworkInterface>& interfaces, std::string_view filter) {
   const std::vector<Rule> rules = parse_rules(filter);
   InterfaceChoice choice;

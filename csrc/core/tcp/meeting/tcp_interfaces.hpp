@@ -51,6 +51,9 @@ struct InterfaceChoice {
 /// How many connections the interface needs to reach its rate. Clouds limit each connection: Amazon to 5 or 10 Gbit/s
 /// (EC2 user guide, "network bandwidth"), Google to less than the card's rate as well; NCCL opens 16 and 4 there.
 [[nodiscard]] std::size_t streams_of(const NetworkInterface& interface);
+/// The name of the interface that has this address (its port does not matter); "no interface" if none has.
+[[nodiscard]] std::string interface_of(const TcpAddress& address);
+
 /// Equal on two ranks if and only if they can meet on the loopback interface: a hash of boot id and network namespace.
 [[nodiscard]] std::string machine_identity();
 

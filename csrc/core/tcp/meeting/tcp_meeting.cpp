@@ -194,11 +194,11 @@ void TcpMeeting::call(std::uint32_t rank, bool called_back) {
   }
 }
 
-void TcpMeeting::call_control(std::uint32_t rank) { call_control(rank, false); }
+void TcpMeeting::call_control(std::uint32_t rank) { call_control(rank, false, 0); }
 
-void TcpMeeting::call_control(std::uint32_t rank, bool called_back) {
+void TcpMeeting::call_control(std::uint32_t rank, bool called_back, std::size_t rail) {
   try {
-    Dial& dial = plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_);
+    Dial& dial = plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_, rail);
     dial.called_back = called_back;
     attempt(dial);
   } catch (const Error&) {
@@ -210,10 +210,24 @@ void TcpMeeting::call_back(std::uint32_t rank, bool control) {
   if (broken_by_ || !expects(rank)) return;
   try {
     if (!control) return call(rank, true);
-    if (!pair_of(rank).control) call_control(rank, true);
+    if (!pair_of(rank).control) call_control(rank, true, 0);
   } catch (const Error& error) {
     failures_.push_back(error);
   }
+}
+
+void TcpMeeting::avoid(const TcpAddress& local, std::size_t instead) {
+  for (auto& [rank, pair] : pairs_) {
+    if (!pair.control || !pair.control_from.same_host(local)) continue;
+    pair.control_from = {};  // once
+    call_control(rank, false, instead);
+  }
+}
+
+bool TcpMeeting::makes_control(std::uint32_t rank) const {
+  return std::ranges::find(controls_, rank, &TcpArrival::rank) != controls_.end() ||
+         std::ranges::any_of(
+             dials_, [rank](const Dial& dial) { return dial.rank == rank && dial.flow == kControlFlow && !dial.over; });
 }
 
 /// The higher ranks have had their time.
@@ -297,6 +311,7 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
   if (flow == kControlFlow) {
     tune_control_socket(socket.get(), options_);
     pair.control = true;
+    pair.control_from = TcpAddress::local(socket.get());
   } else {
     tune_data_socket(socket.get(), options_);
     ++pair.met;

@@ -112,6 +112,11 @@ class TcpMeeting {
   void call(std::uint32_t rank);
   /// Begins to make a control socket to a rank that was not a neighbour when the group formed.
   void call_control(std::uint32_t rank);
+  /// What this rank sends from this address is lost: control connections from there are made anew, beginning with the
+  /// addresses of others that data socket `instead` uses.
+  void avoid(const TcpAddress& local, std::size_t instead);
+  /// True while a control connection to this rank is being made, or waits in take_controls().
+  [[nodiscard]] bool makes_control(std::uint32_t rank) const;
   /// Makes the sockets that a rank asks for because it cannot dial this one.
   void call_back(std::uint32_t rank, bool control);
   /// Which ranks to ask to dial this one, since the last call; each appears once.
@@ -144,9 +149,10 @@ class TcpMeeting {
   struct Pair {
     std::uint32_t rank = 0;
     std::uint16_t flows = 0;
-    std::uint16_t met = 0;   // data sockets that are or were connected
-    bool neighbour = false;  // connect_control() waits for its control socket
-    bool control = false;    // it is connected
+    std::uint16_t met = 0;    // data sockets that are or were connected
+    bool neighbour = false;   // connect_control() waits for its control socket
+    bool control = false;     // it is connected
+    TcpAddress control_from;  // this rank's end of it
     Link link = Link::none;
   };
 
@@ -179,9 +185,10 @@ class TcpMeeting {
   [[nodiscard]] bool ours_count(const Hello& hello);
 
   // Dialing (tcp_dials.cpp).
-  Dial& plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline);
+  Dial& plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline,
+                  std::optional<std::size_t> rail = std::nullopt);
   void call(std::uint32_t rank, bool called_back);
-  void call_control(std::uint32_t rank, bool called_back);
+  void call_control(std::uint32_t rank, bool called_back, std::size_t rail);
   void call_higher();
   void cancel_dials(std::uint32_t rank, bool control);
   void ask_to_be_called(Dial& dial);

@@ -61,6 +61,15 @@ void tune_control_socket(int socket, const TcpOptions& options) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, options.keepalive * 1000, "TCP_USER_TIMEOUT");
 }
 
+SocketPulse pulse_of(int socket) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  return {.waiting = info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+          .unanswered = unsigned{info.tcpi_retransmits} + unsigned{info.tcpi_probes},
+          .silent = std::chrono::milliseconds(info.tcpi_last_ack_recv)};
+}
+
 bool acknowledged(int socket) {
   tcp_info info{};
   socklen_t length = sizeof(info);

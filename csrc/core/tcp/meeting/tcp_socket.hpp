@@ -1,6 +1,7 @@
 // What every TCP socket of a group has in common: non-blocking, no delay, closed on exec, keepalive while idle.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "core/error.hpp"
@@ -27,6 +28,13 @@ void tune_control_socket(int socket, const TcpOptions& options);
 /// Buffer sizes must be set before a connection is made (which fixes the window scale), on listeners and dialers.
 void size_buffers(int socket, const TcpOptions& options);
 
+/// Whether the other end still answers, as far as the kernel knows.
+struct SocketPulse {
+  bool waiting = false;                // something was sent and is not acknowledged
+  unsigned unanswered = 0;             // repetitions and probes since the last answer
+  std::chrono::milliseconds silent{};  // since the last packet that acknowledged anything
+};
+[[nodiscard]] SocketPulse pulse_of(int socket);
 /// True if the peer's kernel has everything that was written to the socket, or never will because it is broken. Only
 /// then does closing lose nothing: closing with unread input resets the connection and drops what is in flight.
 [[nodiscard]] bool acknowledged(int socket);

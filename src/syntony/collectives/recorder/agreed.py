@@ -31,6 +31,20 @@ def agreed_slow_wires(group: Verbs) -> list[SlowWire]:
     return [SlowWire(**{**row, "hosts": tuple(row["hosts"])}) for row in json.loads(text.tobytes())]
 
 
+def agreed_rails(group: Verbs) -> list[float]:
+    """By rank: the share of its sockets that it has left, towards the rank to which that is the largest. Collective.
+
+    A host whose network card has failed has lost as much towards all; the others only towards it.
+    """
+    wires = parse_own(group._core.record()).groups[0].wires
+    peers = {wire.peer for wire in wires}
+    left = [[not wire.lost for wire in wires if wire.peer == peer] for peer in peers]
+    share = max((sum(open_) / len(open_) for open_ in left), default=1.0)
+    shares = np.empty(group.size)
+    group.all_gather(np.array([share]), shares)
+    return [float(one) for one in shares]
+
+
 def _gathered(group: Verbs, mine: bytes) -> list[bytes]:
     """On rank 0 all ranks' bytes, elsewhere none."""
     sizes = np.empty(group.size, np.int64)

@@ -80,6 +80,7 @@ class Wire:
     peer: int  # rank of the group
     flow: int  # index among the sockets to the peer
     samples: tuple[WireSample, ...]  # oldest first
+    lost: bool = False  # it has ended before its group
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ def _wire(raw: dict[str, Any]) -> Wire:
         )
         for one in raw["samples"]
     )
-    return Wire(raw["peer"], raw["flow"], tuple(samples))
+    return Wire(raw["peer"], raw["flow"], tuple(samples), raw.get("lost", False))
 
 
 def read_folder(folder: str | Path) -> list[Dump]:

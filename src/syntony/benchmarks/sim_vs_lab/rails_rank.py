@@ -1,0 +1,76 @@
+"""One rank of table `rails`: all_reduces, in the midst of one of which a network card of rank 0's host goes down.
+
+    python -m syntony.benchmarks.sim_vs_lab.rails_rank SIZE CARD AFTER RESULTS
+
+Rank 0 takes device CARD (`w1`) down AFTER seconds from the beginning of that one, and writes a Lost to RESULTS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from syntony import Communicator
+from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+
+ROUNDS = 3
+_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Seconds of the slowest rank, of each all_reduce; `shares`: what each rank has left of its network, as found by
+    `balance_rails`; `same`: in each phase all ranks and repetitions have the same bits, also `during` as `before`."""
+
+    before: list[float]
+    during: float
+    after: list[float]
+    balanced: list[float]
+    shares: list[float]
+    same: bool
+
+
+def lose(size: int, card: str, after: float, results: Path) -> None:
+    """All of a rank's part."""
+    with TcpBootstrap.from_environment() as exchange, Communicator.create(exchange, _TIMEOUT) as group:
+        given = np.random.default_rng(group.rank).standard_normal(size // 4).astype(np.float32)
+        sum_ = np.empty_like(given)
+
+        def once() -> tuple[float, str]:
+            group.barrier()
+            begun = time.monotonic()
+            group.all_reduce(given, sum_)
+            took = np.array([time.monotonic() - begun])
+            group.all_reduce(took, op="max")
+            return float(took[0]), hashlib.sha256(sum_.tobytes()).hexdigest()
+
+        once()  # connects
+        before = [once() for _ in range(ROUNDS)]
+        down = threading.Timer(after, subprocess.run, [["ip", "link", "set", "dev", card, "down"]], {"check": True})
+        if group.rank == 0:
+            down.start()
+        during = once()
+        after_ = [once() for _ in range(ROUNDS)]
+        shares = group.balance_rails()
+        once()
+        balanced = [once() for _ in range(ROUNDS)]
+        bits = [{found for _, found in [*before, during, *after_]}, {found for _, found in balanced}]
+        mine = np.frombuffer(hashlib.sha256(json.dumps([sorted(phase) for phase in bits]).encode()).digest(), np.uint8)
+        everybody = np.empty((group.size, mine.size), np.uint8)
+        group.all_gather(mine, everybody)
+        same = all(len(phase) == 1 for phase in bits) and bool((everybody == mine).all())
+        times = [[seconds for seconds, _ in phase] for phase in (before, after_, balanced)]
+        if group.rank == 0:
+            results.write_text(json.dumps(asdict(Lost(times[0], during[0], times[1], times[2], shares, same))))
+
+
+if __name__ == "__main__":
+    lose(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4]))
