@@ -227,7 +227,7 @@ class Interpreter:
                 leaf.write(name, gradient)
         context.leaves = {}
         back = {id(tensor): gradient for tensor, gradient in zip(sought, found, strict=False) if gradient is not None}
-        out, *rest_back = (back[id(t)] if id(t) in back else torch.zeros_like(t) for t in kept.inputs)
+        out, *rest_back = (back[id(t)] if id(t) in back else _no_gradient(t) for t in kept.inputs)
         if s:
             transfer = layer.transfers[s - 1]
             needed = transfer.backward_needs(tuple(tensor.detach() for tensor in kept.inputs[1:]))
@@ -515,6 +515,11 @@ class Interpreter:
                     views = sharded.views(buffer).items()
                     leaf.views[source] |= {f"{prefix}{name}": view for name, view in views}
         return leaves[i, m]
+
+
+def _no_gradient(tensor: Tensor) -> Tensor:
+    """What is passed back for an input without a gradient: zeros; for numbers that have none, themselves."""
+    return torch.zeros_like(tensor) if tensor.is_floating_point() else tensor
 
 
 def _itself(load: Load) -> Load:
