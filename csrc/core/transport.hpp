@@ -15,6 +15,7 @@
 // window q mod W. Tagged point-to-point traffic has the last window to itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -26,6 +27,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/priority.hpp"
 
 namespace syntony {
 
@@ -105,6 +107,13 @@ struct StreamShape {
   std::uint32_t depth = 4;
   std::uint32_t slot_bytes = 128 * 1024;
   std::uint32_t credit = 256 * 1024;  // bytes that a rank's low-priority operations may have in flight
+
+  /// The priority of what travels in `window`: collectives have windows by priority, point-to-point the last one.
+  [[nodiscard]] Priority priority_of(std::uint32_t window) const {
+    if (window + 1 == windows) return Priority::normal;
+    const std::size_t each = std::max<std::size_t>(1, (windows - 1) / kPriorities);
+    return static_cast<Priority>(std::min(window / each, kPriorities - 1));
+  }
 };
 
 class Transport {

@@ -36,6 +36,7 @@ constexpr std::uint32_t kSharedVersion = 3;
 constexpr std::uint32_t kOperationsInFlight = 2;  // per priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
+constexpr std::uint32_t kFewRanks = 16;        // whose groups may have larger buffers
 constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, to bound the address space
 
 /// Appends a field to a blob: length, ':', bytes.
@@ -94,7 +95,7 @@ StreamShape shape_for(std::uint32_t ranks) {
   shape.ranks = ranks;
   shape.channels = std::clamp(kStreamBudget / (ranks * ranks), kFewestChannels, kMostChannels);
   shape.slot_bytes =
-      static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", ranks <= 16 ? 128 * 1024 : 64 * 1024));
+      static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", ranks <= kFewRanks ? 128 * 1024 : 64 * 1024));
   constexpr std::uint32_t kSmallest = 4096, kLargest = 16_MiB, kUnit = 64;
   if (shape.slot_bytes < kSmallest || shape.slot_bytes > kLargest || shape.slot_bytes % kUnit != 0) {
     throw Error(Error::Kind::invalid, "SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) +
@@ -108,6 +109,13 @@ StreamShape shape_for(std::uint32_t ranks) {
                 "SYNTONY_CREDIT=" + std::to_string(credit) + " must be a number of bytes between 4096 and 1073741824");
   }
   shape.credit = static_cast<std::uint32_t>(credit);
+  return shape;
+}
+
+/// Over TCP, where credits take a round trip: with 4 frames of 64 KiB on their way, a fast wire waits for them. 16
+/// would leave the caches before they are summed.
+StreamShape over_tcp(StreamShape shape) {
+  if (shape.ranks <= kFewRanks) shape.depth *= 2;
   return shape;
 }
 
@@ -330,7 +338,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   if (wires.port) {
     transport = wires.port->connect(shape_, identity, remote, wires.addresses);
   } else {
-    transport = std::make_unique<TcpTransport>(shape_, identity, peers, meeting.get(), remote);
+    transport = std::make_unique<TcpTransport>(over_tcp(shape_), identity, peers, meeting.get(), remote);
   }
   if (Recorder::entries_wanted() > 0) {
     control->compare_clocks();

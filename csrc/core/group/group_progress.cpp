@@ -234,7 +234,9 @@ bool Group::advance(Operation& operation, Share share) {
     finish(operation);
     return true;
   }
-  const Pace pace = operation.pace(share);
+  Pace pace = operation.pace(share);
+  // What SYNTONY_CREDIT allows was dealt to so many frames (slice_bytes).
+  if (operation.descriptor.priority == Priority::low) pace.frames = std::min(pace.frames, fabric_->shape().depth);
   const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
   if (moved) {
     operation.share = Share::all;  // restarts its clock for standing still

@@ -103,7 +103,7 @@ std::size_t TcpLink::send_again(std::size_t flow) {
       frame.taken = frame.taken || !flows_[flow].queues(prefix);
       TcpFlow& other = flow_for(key, frame.header);
       frame.flow = static_cast<std::size_t>(&other - flows_.data());
-      other.push(prefix, frame.header, frame.payload, frame.taken);
+      other.push(prefix, frame.header, frame.payload, shape().priority_of(prefix.window), frame.taken);
       ++count;
     });
   }

@@ -43,12 +43,14 @@ void TcpFlow::push(const FramePrefix& prefix) {
          [](const Outgoing& other) { return other.prefix.kind == FramePrefix::kData; });
 }
 
-void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, bool repeated) {
+void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, Priority priority,
+                   bool repeated) {
   if (ends_.size() <= prefix.channel) ends_.resize(prefix.channel + 1);
   const std::uint64_t turn = std::max(turn_, ends_[prefix.channel]);
   ends_[prefix.channel] = turn + header.length;
-  insert({prefix, header, payload, turn, repeated}, [&](const Outgoing& other) {
-    return other.prefix.kind == FramePrefix::kData && other.prefix.window == prefix.window && other.turn > turn;
+  insert({prefix, header, payload, turn, priority, repeated}, [&](const Outgoing& other) {
+    return other.prefix.kind == FramePrefix::kData &&
+           (other.priority < priority || (other.prefix.window == prefix.window && other.turn > turn));
   });
 }
 

@@ -11,8 +11,9 @@
 //   committed   a0 a1 a2 a3 b0 b1          by channels a and b of one operation
 //   sent        a0 b0 a1 b1 a2 a3          start-time fair queueing (Goyal et al., SIGCOMM 1996), by bytes
 //
-// Operations do not take turns: the one whose frames came first goes first. Credits go before all frames, because
-// somebody may need them to send. The kernel is given no more than it needs to keep the wire busy (tune_data_socket).
+// Operations of a priority do not take turns: the one whose frames came first goes first. Frames of a higher priority
+// pass all that are not begun. Credits go before all frames, because somebody may need them to send. The kernel is
+// given no more than it needs to keep the wire busy (tune_data_socket).
 #pragma once
 
 #include <array>
@@ -37,7 +38,8 @@ class TcpFlow {
   /// Queues a prefix without a frame, or a frame whose payload must not change until its credit has come back.
   /// `repeated`: the kernel has taken it once, over another flow.
   void push(const FramePrefix& prefix);
-  void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, bool repeated = false);
+  void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, Priority priority,
+            bool repeated = false);
   /// Copies the unsent rest of the payload pushed last, if any, to `slot`, and sends it from there.
   void keep_last(std::byte* slot);
   /// Data frames, not credits, that the kernel has never taken completely.
@@ -76,7 +78,8 @@ class TcpFlow {
     FrameHeader header;
     const std::byte* payload = nullptr;
     std::uint64_t turn = 0;  // of a frame: bytes that each channel may send before it
-    bool repeated = false;   // of a frame
+    Priority priority = Priority::normal;
+    bool repeated = false;  // of a frame
 
     [[nodiscard]] std::size_t head_bytes() const {
       return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);

@@ -57,7 +57,7 @@ void TcpLink::enqueue(StreamKey key, std::uint64_t number, const FrameHeader& he
                             .header = header,
                             .payload = payload});
   }
-  flow.push(data_prefix(key, number), header, payload);
+  flow.push(data_prefix(key, number), header, payload, shape().priority_of(key.window));
 }
 
 void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,

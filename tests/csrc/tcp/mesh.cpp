@@ -103,7 +103,7 @@ void strangers(std::uint64_t seed) {
       wrong[3].to = 1;
       wrong[4].from = 0;     // ourselves
       wrong[5].from = 7;     // nobody
-      wrong[6].version = 9;  // another release
+      wrong[6].version = kWireVersion + 1;  // another release
       wrong[7].flow = 2;     // one more than there are
       for (Hello& hello : wrong) hello = proven(hello, rank.gathering.token);
       wrong[0].proof[0] ^= 1;

@@ -261,12 +261,13 @@ void filled_room(std::uint64_t) {
 /// however many slices each message has; and all flows are used.
 void launched_first(std::uint64_t) {
   constexpr std::uint32_t kLength = 10;
-  const StreamShape shape{.ranks = 2, .channels = 1, .windows = 3, .depth = 4, .slot_bytes = 100};
+  // Windows 2 and 3 are of normal priority, as is 6, of point-to-point.
+  const StreamShape shape{.ranks = 2, .channels = 1, .windows = 7, .depth = 4, .slot_bytes = 100};
   run_ranks(2, [&shape](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 2});
     if (rank.rank == 1) {
       TcpTransport transport(shape, rank.identity(), peers);
-      for (const auto& [window, slices] : {std::pair{0U, 3U}, {1U, 2U}, {2U, 3U}, {0U, 1U}}) {
+      for (const auto& [window, slices] : {std::pair{2U, 3U}, {3U, 2U}, {6U, 3U}, {2U, 1U}}) {
         for (std::uint32_t slice = 0; slice < slices; ++slice) {
           Sender& sender = transport.sender(0, 0, window);
           require(sender.reserve(kLength) != nullptr, "room");
@@ -291,23 +292,24 @@ void launched_first(std::uint64_t) {
         windows[flow].push_back(prefix.window);
       }
     }
-    require(windows[0] == std::vector<std::uint32_t>{0, 0, 1, 2, 2, 0}, "the first flow, in the order of launches");
-    require(windows[1] == std::vector<std::uint32_t>{0, 1, 2}, "the second one too");
+    require(windows[0] == std::vector<std::uint32_t>{2, 2, 3, 6, 6, 2}, "the first flow, in the order of launches");
+    require(windows[1] == std::vector<std::uint32_t>{2, 3, 6}, "the second one too");
   });
 }
 
-/// What waits for the kernel is sent in turns: channels of an operation by bytes, operations one after another, credits
-/// first. Nothing overtakes a frame that the kernel has partly taken.
+/// What waits for the kernel is sent in turns: channels of an operation by bytes, operations one after another, higher
+/// priorities first, and credits before all. Nothing overtakes a frame that the kernel has partly taken.
 void turns(std::uint64_t) {
   constexpr std::uint32_t kLength = 40;
   constexpr std::uint32_t kBegun = 8 << 20;  // more than the kernel takes
   const std::vector<std::byte> payload(kBegun);
   auto [near, far] = connected();
   TcpFlow flow;
-  const auto push = [&](std::uint32_t channel, std::uint32_t window, std::uint64_t number, std::uint32_t length) {
+  const auto push = [&](std::uint32_t channel, std::uint32_t window, std::uint64_t number, std::uint32_t length,
+                        Priority priority = Priority::normal) {
     FrameHeader header;
     header.length = length;
-    flow.push({.number = number, .window = window, .channel = channel}, header, payload.data());
+    flow.push({.number = number, .window = window, .channel = channel}, header, payload.data(), priority);
   };
   flow.open(std::move(far), {});
   push(9, 0, 0, kBegun);
@@ -316,6 +318,9 @@ void turns(std::uint64_t) {
   for (std::uint64_t number = 0; number < 2; ++number) push(1, 0, number, 2 * kLength);
   push(1, 1, 7, kLength);
   push(2, 0, 0, kLength);  // behind another operation's
+  push(3, 2, 0, kLength, Priority::low);
+  for (std::uint64_t number = 0; number < 2; ++number) push(4, 3, number, kLength, Priority::high);
+  push(2, 0, 1, kLength);  // before what is low
   for (std::uint64_t number = 0; number < 2; ++number) {
     flow.push({.kind = FramePrefix::kCredit, .number = number, .window = 0, .channel = 5});
   }
@@ -349,8 +354,9 @@ void turns(std::uint64_t) {
     std::memcpy(&header, bytes.data() + at, sizeof(header));
     at += sizeof(header) + header.length;
   }
-  const std::vector<Sent> expected{{9, 0, 0}, {5, 0, 0}, {5, 0, 1}, {0, 0, 0}, {1, 0, 0}, {0, 0, 1},
-                                   {0, 0, 2}, {1, 0, 1}, {0, 0, 3}, {1, 1, 7}, {2, 0, 0}};
+  const std::vector<Sent> expected{{9, 0, 0}, {5, 0, 0}, {5, 0, 1}, {4, 3, 0}, {4, 3, 1}, {0, 0, 0},
+                                   {1, 0, 0}, {0, 0, 1}, {0, 0, 2}, {1, 0, 1}, {0, 0, 3}, {1, 1, 7},
+                                   {2, 0, 0}, {2, 0, 1}, {3, 2, 0}};
   require(sent == expected, "in turns");
 }
 

@@ -40,15 +40,21 @@ from syntony.synth.simulation.sockets import Sockets
 from syntony.synth.simulation.utilization import LinkRates
 from syntony.topologies.topology import Topology
 
+_FEW_RANKS = 16
+
 
 def executor_slice(ranks: int) -> int:
     """Bytes of the CPU executor's longest message: one slot of its streams (csrc/core/group/fabric.cpp)."""
-    return 128 * 1024 if ranks <= 16 else 64 * 1024
+    return 128 * 1024 if ranks <= _FEW_RANKS else 64 * 1024
 
 
-def executor_depth(program: Program) -> int:
-    """Messages that a connection of the CPU executor holds; more if the Program claims more."""
-    return max(CPU.fifo_depth, program.fifo_depth)
+def executor_depth(program: Program, over_tcp: bool = False) -> int:
+    """Messages that a connection of the CPU executor holds; more if the Program claims more.
+
+    `over_tcp`: in groups of few ranks, twice as many (csrc/core/group/fabric.cpp).
+    """
+    held = CPU.fifo_depth * 2 if over_tcp and program.ranks <= _FEW_RANKS else CPU.fifo_depth
+    return max(held, program.fifo_depth)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +85,7 @@ class Lanes:
         code = References(program)
         sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
         connections = Connections.of(code, Network(topology, collective_of(program)), ways)
-        depth = fifo_depth or executor_depth(program)
+        depth = fifo_depth or executor_depth(program, isinstance(ways, Sockets))
         return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways, late))
 
     def run(self, every_message: bool = False) -> LaneTimes:
