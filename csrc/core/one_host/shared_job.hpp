@@ -32,7 +32,7 @@ struct SharedJob {
   std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // with blocks of their own per source
   bool shows = !facts.root_gives || rank == call.root;
   bool reads = !facts.root_takes || rank == call.root;
-  bool streams = outputs_streamed(ranks, call.longest() * element_bytes);
+  bool streams = outputs_streamed(call.collective, ranks, call.longest() * element_bytes);
 
   [[nodiscard]] const Block& block(std::uint32_t from, std::uint32_t to) const {
     return call.blocks[(facts.by_source ? from * destinations : 0) + (facts.by_destination ? to : 0)];

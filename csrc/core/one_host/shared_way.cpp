@@ -10,14 +10,16 @@
 namespace syntony {
 namespace {
 
-/// Bytes of a block. From the first four on, ranks read their peers' buffers instead of copies that stay in cache.
+/// Bytes of a block, but for `held`. From the first four on, ranks read their peers' buffers instead of copies that
+/// stay in cache.
 struct Limits {
   std::size_t moved;
   std::size_t gathered;       // all_gather: every rank reads the same blocks
   std::size_t added;          // sums of which each rank wants a part
   std::size_t added_for_all;  // all_reduce
   std::size_t one_shot;       // sums of two ranks: above this, reading only one's share pays off
-  std::size_t streamed;       // from here on, copies to outputs bypass the caches
+  std::size_t streamed;       // from here on, copies to outputs bypass the caches,
+  std::size_t held;           // if inputs and outputs of all ranks are together at least as long
   std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
 };
 
@@ -28,17 +30,19 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 128_KiB};
+constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_KiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
 // 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
-// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400.
-constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 1_MiB};
+// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds is not
+// streamed (Zen 5, us past the cache and through it: all_gather of 8 MiB 460 and 280, all_reduce of 4 MiB 252 and 217,
+// of 6 MiB 429 and 382; but all_to_all of 12 MiB 780 and 1,020).
+constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 32_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 16 MiB 7,834 and 6,115, of 32 MiB 13,489 and 19,145. They rotate through as much together (1 MiB each
 // instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
-constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB, 32_KiB, 4_MiB, 256_KiB};
+constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 32_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
@@ -70,7 +74,13 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);
 }
 
-bool outputs_streamed(std::uint32_t ranks, std::size_t bytes) { return bytes >= limits(ranks).streamed; }
+bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t bytes) {
+  const CollectiveFacts& facts = facts_of(collective);
+  const std::size_t blocks = (facts.by_destination ? ranks : 1) * std::size_t{facts.root_gives ? 1 : ranks} +
+                             (facts.by_source ? ranks : 1) * std::size_t{facts.root_takes ? 1 : ranks};
+  const Limits& from = limits(ranks);
+  return bytes >= from.streamed && bytes * blocks >= from.held;
+}
 
 // A store buffer holds shorter pieces, so they need not be far from each other.
 std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) { return bytes < 4_KiB ? 128_KiB : limits(ranks).turn; }

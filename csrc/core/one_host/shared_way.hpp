@@ -19,8 +19,9 @@ enum class SharedWay : std::uint8_t {
 /// The most that a rank shows in a round.
 inline constexpr std::size_t kPieceBytes = 128_KiB;
 
-/// Whether copies through the cache reach outputs past it. `bytes`: of the longest block.
-[[nodiscard]] bool outputs_streamed(std::uint32_t ranks, std::size_t bytes);
+/// Whether copies through the cache reach outputs past it, because they would not stay there. `bytes`: of the longest
+/// block.
+[[nodiscard]] bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t bytes);
 
 /// Where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
 /// StageBuffer::kStageBytes.
