@@ -9,6 +9,7 @@ import pytest
 
 from syntony.lab.aggregators import adding_switches, services, ways
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
+from syntony.lab.processes import environment_of
 from syntony.topologies.aggregator import PROFILES
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
@@ -190,3 +191,14 @@ def test_where_slots_are_shared_all_ways_go_on_to_a_server() -> None:
 def test_a_switch_in_a_box_adds_without_the_lab() -> None:
     spec = spec_of(parse("rail:boxes=2,gpus=2,rails=2").with_aggregator(PROFILES["sharp"].aggregator, "nvswitch*"))
     assert adding_switches(spec) == ()
+
+
+def test_what_is_tuned_in_a_lab_is_for_labs_with_the_same_wires() -> None:
+    star = spec_of(parse("star:4"))
+    networks = {
+        environment_of(spec, rank, {})["SYNTONY_NETWORK"]
+        for spec in (star, at_rate(star, Fraction(10**6)), spec_of(parse("ring:4")))
+        for rank in (0, 3)
+    }
+    assert len(networks) == 3
+    assert environment_of(spec_of(parse("star:4")), 1, {})["SYNTONY_NETWORK"] in networks

@@ -6,6 +6,7 @@ After a failure the other ranks have `GRACE` seconds to notice and report what t
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import selectors
 import shutil
@@ -49,8 +50,9 @@ class Task:
 def environment_of(spec: LabSpec, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of a rank: `inherited` without the variables of other launchers, plus its own.
 
-    SYNTONY_HOST is a name for messages, equal only for the ranks of one host. GLOO_SOCKET_IFNAME is set because gloo
-    looks up its own address by the host's name, and namespaces have none.
+    SYNTONY_HOST is a name for messages, equal only for the ranks of one host. SYNTONY_NETWORK keeps what is tuned here
+    from other labs and from the real network. GLOO_SOCKET_IFNAME is set because gloo looks up its own address by the
+    host's name, and namespaces have none.
     """
     host = spec.host_of[rank]
     told = {
@@ -61,6 +63,7 @@ def environment_of(spec: LabSpec, rank: int, inherited: Mapping[str, str]) -> di
         "MASTER_ADDR": spec.host_of[0].ports[0].address,
         "MASTER_PORT": str(MASTER_PORT),
         "SYNTONY_HOST": host.name,
+        "SYNTONY_NETWORK": f"lab {hashlib.sha256(repr((spec.machines, spec.wires)).encode()).hexdigest()[:16]}",
         "PYTHONUNBUFFERED": "1",
     }
     if device := device_of(spec, host):

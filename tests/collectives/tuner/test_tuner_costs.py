@@ -160,7 +160,9 @@ def test_other_places_have_other_files(place: Place, monkeypatch: pytest.MonkeyP
     other_ranks = Place.here([[0, 1, 2]])
     monkeypatch.setenv("SYNTONY_SLOT_BYTES", "65536")
     other_slots = Place.here([[0, 1], [2, 3]])
-    assert len({place.path(), other_ranks.path(), other_slots.path()}) == 3
+    monkeypatch.setenv("SYNTONY_NETWORK", "partition-b")
+    other_network = Place.here([[0, 1], [2, 3]])
+    assert len({place.path(), other_ranks.path(), other_slots.path(), other_network.path()}) == 4
 
 
 def test_new_costs_replace_those_of_their_collective_only(place: Place) -> None:

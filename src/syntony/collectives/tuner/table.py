@@ -40,20 +40,22 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Everything that affects the times. `hosts`: ranks of each, the largest first."""
+    """Everything that affects the times. `hosts`: ranks of each, the largest first; `network`: SYNTONY_NETWORK."""
 
     processor: str
     cores: int
     hosts: tuple[int, ...]
     slot_bytes: str
     syntony: str
+    network: str = ""
 
     @classmethod
     def here(cls, boxes: Sequence[Sequence[int]]) -> Place:
         """This process's machine, assumed to be the same as all hosts of the group."""
         hosts = tuple(sorted((len(box) for box in boxes), reverse=True))
         cpus = _core.usable_cpus()
-        return cls(_processor(), cpus, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), installed_version())
+        slot_bytes, network = (os.environ.get(name, "") for name in ("SYNTONY_SLOT_BYTES", "SYNTONY_NETWORK"))
+        return cls(_processor(), cpus, hosts, slot_bytes, installed_version(), network)
 
     def path(self) -> Path:
         """The path of its table."""
