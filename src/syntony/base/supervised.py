@@ -66,10 +66,13 @@ def supervise(what: str, seconds: float | None = None, memory: int | None = None
     sys.stdout.flush()
     sys.stderr.flush()
     standby = Standby(os.memfd_create("answers"))
+    # A signal that comes while there are two processes waits until each can answer it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     child = os.fork()
     if child:
-        raise SystemExit(_exit_code(child, standby, what, seconds, memory))
+        raise SystemExit(_exit_code(child, standby, before, what, seconds, memory))
     die_with_parent()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return standby
 
 
@@ -78,8 +81,17 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def _exit_code(child: int, standby: Standby, what: str, seconds: float | None, memory: int | None) -> int:
+def _exit_code(
+    child: int,
+    standby: Standby,
+    signals: set[int | signal.Signals],
+    what: str,
+    seconds: float | None,
+    memory: int | None,
+) -> int:
+    """`signals`: those that were blocked before."""
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         outcome = _wait(child, None if seconds is None else seconds + GRACE, memory)
     except KeyboardInterrupt as stopped:
         _end(child, _PARTING)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from syntony import Communicator
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+from syntony.collectives.communicator import Communicator
 
 ROUNDS = 3
 _TIMEOUT = 120.0
