@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from syntony import _core
 from syntony.base.files.cache_folder import cache_folder
@@ -57,10 +58,15 @@ class Place:
         slot_bytes, network = (os.environ.get(name, "") for name in ("SYNTONY_SLOT_BYTES", "SYNTONY_NETWORK"))
         return cls(_processor(), cpus, hosts, slot_bytes, installed_version(), network)
 
+    def document(self) -> dict[str, Any]:
+        """As JSON; without a network's name, as before there were any."""
+        fields = asdict(self)
+        return fields if self.network else {name: value for name, value in fields.items() if name != "network"}
+
     def path(self) -> Path:
         """The path of its table."""
         ranks = "x".join(map(str, self.hosts)) if len(self.hosts) <= 8 else f"{len(self.hosts)}hosts"
-        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(json.dumps(self.document()).encode()).hexdigest()[:16]
         return cache_folder("tuning") / f"{ranks}-{digest}.json"
 
 
@@ -113,7 +119,7 @@ class Table:
         document = {
             "format": FORMAT,
             "version": VERSION,
-            "place": asdict(self.place),
+            "place": self.place.document(),
             **({"levels": self.levels} if self.levels else {}),
             "costs": [
                 {"collective": key.collective, "algorithm": key.algorithm, "points": [[s, p[s]] for s in sorted(p)]}
@@ -141,7 +147,7 @@ def _table(fields: Fields, place: Place) -> Table:
         raise fields.wrong("format", f'it must be "{FORMAT}"')
     if fields.take("version") != VERSION:
         raise fields.wrong("version", f"this program reads version {VERSION}")
-    if fields.take("place") != json.loads(json.dumps(asdict(place))):
+    if fields.take("place") != json.loads(json.dumps(place.document())):
         raise fields.wrong("place", "it is not what the file's name says: was it renamed?")
     levels = fields.take("levels", optional=True) or []
     if levels and not _are_levels(levels, sum(place.hosts)):
