@@ -20,13 +20,15 @@ struct SentFrame {
 
 class SentFrames {
  public:
-  SentFrames(std::size_t streams, std::size_t depth) : depth_(depth), frames_(streams) {}
+  SentFrames(std::size_t streams, std::size_t depth) : streams_(streams), depth_(depth) {}
 
   void note(std::size_t stream, const SentFrame& frame) {
+    if (frames_.empty()) frames_.resize(streams_);
     std::vector<SentFrame>& slots = frames_[stream];
     if (slots.empty()) slots.resize(depth_);
     slots[frame.number % depth_] = frame;
   }
+  /// Streams of which frames may be kept: none before the first note().
   [[nodiscard]] std::size_t streams() const { return frames_.size(); }
   /// Calls `visit` with each frame of the stream that was last sent over `flow`, among those from number `released` on,
   /// oldest first.
@@ -40,6 +42,7 @@ class SentFrames {
   }
 
  private:
+  std::size_t streams_;
   std::size_t depth_;
   std::vector<std::vector<SentFrame>> frames_;  // those of unused streams are empty
 };
