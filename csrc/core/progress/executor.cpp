@@ -19,7 +19,7 @@ constexpr std::size_t kStreamedOwnBytes = 2_MiB;
 // Chunks from this size on are received in place if the transport can, up to the size from which copies bypass the
 // caches, which the kernel does not.
 constexpr std::size_t kExpectedBytes = 64_KiB;
-constexpr std::uint32_t kAhead = 8;  // frames
+constexpr std::uint32_t kAhead = 4;  // frames, no more than every receiver has slots
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;

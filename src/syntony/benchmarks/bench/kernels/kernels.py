@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.kernels import deepspeed, vllm
 from syntony.collectives.bootstrap.launch import Exchange
 
 
-class Start(Protocol):
-    """Makes the contender of one rank. Collective."""
-
-    def __call__(self, exchange: Exchange, /) -> Contender: ...
-
-
-class Require(Protocol):
-    """Raises UserError that says what to install, if something is missing."""
-
-    def __call__(self) -> None: ...
-
-
 @dataclass(frozen=True)
 class Kernels:
-    """One project's kernels."""
+    """One project's kernels.
 
-    require: Require
-    start: Start
+    `require` raises UserError that says what to install, if something is missing. `start` makes the contender of one
+    rank; collective.
+    """
+
+    require: Callable[[], None]
+    start: Callable[[Exchange], Contender]
 
 
 KERNELS: Mapping[str, Kernels] = {
