@@ -104,10 +104,7 @@ class Verbs:
 
         `op`: sum, product, min, max, band, bor, bxor, avg. `factor` scales this rank's input (sums of floats).
         """
-        run = self._core.run_even
-        if factor == 1.0 and (  # no dictionary without options: it would take a twentieth of a small call
-            run("all_reduce", input, output, op, **options) if options else run("all_reduce", input, output, op)
-        ):
+        if factor == 1.0 and self._core.run_even("all_reduce", input, output, op, options):
             return None
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
@@ -123,7 +120,7 @@ class Verbs:
         **options: Unpack[CallOptions],
     ) -> Work | None:
         """output = every rank's input, in rank order. `counts`: elements of each rank if they differ."""
-        if counts is None and self._core.run_even("all_gather", input, output, "sum", **options):
+        if counts is None and self._core.run_even("all_gather", input, output, "sum", options):
             return None
         source = buffer_of(input, "the input of all_gather", writable=False)
         target = buffer_of(output, "the output of all_gather", writable=True)
@@ -143,7 +140,7 @@ class Verbs:
     ) -> Work | None:
         """output = this rank's part of the sum of all inputs. `counts`: elements of each part if they differ."""
         usual = counts is None and factor == 1.0
-        if usual and self._core.run_even("reduce_scatter", input, output, op, **options):
+        if usual and self._core.run_even("reduce_scatter", input, output, op, options):
             return None
         source = buffer_of(input, "the input of reduce_scatter", writable=False)
         target = buffer_of(output, "the output of reduce_scatter", writable=True)
@@ -167,7 +164,7 @@ class Verbs:
         are equal.
         """
         usual = input_counts is None and output_counts is None
-        if usual and self._core.run_even("all_to_all", input, output, "sum", **options):
+        if usual and self._core.run_even("all_to_all", input, output, "sum", options):
             return None
         source = buffer_of(input, "the input of all_to_all", writable=False)
         target = buffer_of(output, "the output of all_to_all", writable=True)

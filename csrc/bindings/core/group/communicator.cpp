@@ -174,9 +174,9 @@ void bind_group(nb::module_& m) {
           "priority"_a = nb::none(), "partition"_a = 0, "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false,
           "factor"_a = 1.0, "even"_a = true, "keep_alive"_a = nb::none(),
           "Starts a collective over blocks (input address, output address, elements).")
-      .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a = "sum",
-           "algorithm"_a = "auto", "priority"_a.none() = nb::none(), "partition"_a.none() = nb::none(),
-           "async_op"_a = false, "timeout"_a.none() = nb::none(),
+      .def("run_even", &run_even, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),
+           nb::sig("def run_even(self, collective: str, input: object, output: object, op: str, options: Mapping[str, "
+                   "object], /) -> bool"),
            "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
            "any other call.")
       .def(

@@ -11,10 +11,28 @@ namespace nb = nanobind;
 
 namespace syntony {
 
+namespace {
+
+/// What CallOptions of collectives/verbs.py say; nothing if that is more than an algorithm and a timeout.
+std::optional<CallOptions> simple_options(const nb::dict& given) {
+  CallOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = nb::cast<std::string_view>(key);
+    if (name == "algorithm" && nb::isinstance<nb::str>(value)) {
+      options.algorithm = nb::cast<std::string_view>(value);
+    } else if (double seconds = 0; name == "timeout" && nb::try_cast(value, seconds) && seconds > 0) {
+      options.timeout = from_seconds(seconds);
+    } else if (!value.is_none() && !(name == "async_op" && value.is(Py_False))) {
+      return std::nullopt;
+    }
+  }
+  return options;
+}
+
+}  // namespace
+
 bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
-              std::string_view op, std::string_view algorithm, nb::handle priority, nb::handle partition, bool async,
-              std::optional<double> timeout) {
-  if (async || (timeout && !(*timeout > 0)) || !priority.is_none() || !partition.is_none()) return false;
+              std::string_view op, const nb::dict& options) {
   const auto operation = std::ranges::find(kReduceOps, op);
   const std::optional<Memory> source = memory_of(input);
   const std::optional<Memory> target = output.is_none() || output.is(input) ? source : memory_of(output);
@@ -23,6 +41,11 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
   Call call{.collective = collective_named(collective),
             .dtype = source->dtype,
             .op = static_cast<ReduceOp>(operation - kReduceOps.begin())};
+  if (options.size() > 0) {
+    std::optional<CallOptions> simple = simple_options(options);
+    if (!simple) return false;
+    call.options = std::move(*simple);
+  }
   const CollectiveFacts& facts = facts_of(call.collective);
   if (facts.rooted()) return false;
   const nb::gil_scoped_release unlocked;
@@ -38,8 +61,6 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
   if (overlap && !in_place) return false;
   call.blocks =
       even_blocks(call.collective, {group.rank(), group.size()}, source->data, target->data, part, element_bytes);
-  if (algorithm != call.options.algorithm) call.options.algorithm = algorithm;
-  if (timeout) call.options.timeout = from_seconds(*timeout);
   group.run(std::move(call));
   return true;
 }
