@@ -92,6 +92,7 @@ void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   level.history[descriptor.sequence % Level::kRemembered] = descriptor;
   operation.work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
+  if (operation.shared) operation.shared->show();
 }
 
 AggregationThread& Group::aggregation(Priority priority) {

@@ -27,18 +27,22 @@ bool SharedOperation::arrived() {
   return true;
 }
 
+bool SharedOperation::show() {
+  if (shown_ || done_ || !rounds_.is_next(ticket_)) return false;
+  if (!steps_) steps_ = steps_for(job_);
+  if (steps_->done() || !rounds_.all_arrived()) return false;
+  steps_->show();
+  rounds_.publish(stamp_);
+  steps_->meanwhile();
+  shown_ = true;
+  next_ = 0;
+  return true;
+}
+
 bool SharedOperation::step() {
   if (done_ || !rounds_.is_next(ticket_)) return false;
-  if (!steps_) steps_ = steps_for(job_);
-  bool moved = false;
-  if (!shown_ && !steps_->done()) {
-    if (!rounds_.all_arrived()) return false;
-    steps_->show();
-    rounds_.publish(stamp_);
-    steps_->meanwhile();
-    shown_ = moved = true;
-    next_ = 0;
-  }
+  const bool moved = show();
+  if (!shown_ && !steps_->done()) return false;
   if (shown_) {
     if (!arrived()) return moved;
     rounds_.fetch_next();

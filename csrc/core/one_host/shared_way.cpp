@@ -35,10 +35,10 @@ constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
 // 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
-// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds is not
-// streamed (Zen 5, us past the cache and through it: all_gather of 8 MiB 460 and 280, all_reduce of 4 MiB 252 and 217,
-// of 6 MiB 429 and 382; but all_to_all of 12 MiB 780 and 1,020).
-constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 32_MiB, 1_MiB};
+// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds, or nearly,
+// is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
+// all_to_all of 8 MiB 500 and 350; all_reduce of 8 MiB 610 and 640).
+constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 16 MiB 7,834 and 6,115, of 32 MiB 13,489 and 19,145. They rotate through as much together (1 MiB each
 // instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
