@@ -2,7 +2,7 @@
 The runtime: Programs, their execution, groups of ranks, and arithmetic on buffers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 import numpy
@@ -411,7 +411,7 @@ class Communicator:
         Starts a collective over blocks (input address, output address, elements).
         """
 
-    def run_even(self, collective: str, input: object | None, output: object | None, op: str = 'sum', algorithm: str = 'auto', priority: object | None = None, partition: object | None = None, async_op: bool = False, timeout: float | None = None) -> bool:
+    def run_even(self, collective: str, input: object, output: object, op: str, options: Mapping[str, object], /) -> bool:
         """
         The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for any other call.
         """

@@ -175,8 +175,8 @@ void bind_group(nb::module_& m) {
           "factor"_a = 1.0, "even"_a = true, "keep_alive"_a = nb::none(),
           "Starts a collective over blocks (input address, output address, elements).")
       .def("run_even", &run_even, nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),
-           nb::sig("def run_even(self, collective: str, input: object, output: object, op: str, options: Mapping[str, "
-                   "object], /) -> bool"),
+           nb::sig("def run_even(self, collective: str, input: object, output: object, op: str, "
+                   "options: collections.abc.Mapping[str, object], /) -> bool"),
            "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
            "any other call.")
       .def(
