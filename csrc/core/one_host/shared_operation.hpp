@@ -18,8 +18,8 @@ class SharedOperation {
   /// `rounds` and `call` must outlive this.
   SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, const Call& call);
 
-  /// Shows its part of a round if it can. step() does so, too, but the earlier the better: until peers see it, this rank
-  /// has time for what they need not wait for.
+  /// Shows its part of a round if it can. step() does so, too, but the earlier the better: until peers see it, this
+  /// rank has time for what they need not wait for.
   bool show();
   /// Advances as far as possible now, but at most by a round, or by part of a long one. True if anything moved. Throws
   /// SharedMismatch, perhaps about the previous operation.
