@@ -56,6 +56,10 @@ class FrameLink : protected FrameSink {
   /// to `slot`.
   virtual void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
                     std::byte* slot);
+  /// Room of `bytes` for frame `number`, which the peer reads where it is; nullptr if there is none.
+  [[nodiscard]] virtual std::byte* lent_room(StreamKey /*key*/, std::uint64_t /*number*/, std::size_t /*bytes*/) {
+    return nullptr;
+  }
   /// True if payloads may arrive where they are expected: those that have begun to can be completed in another place.
   [[nodiscard]] virtual bool redirects() const { return false; }
   /// The rest of a payload arriving at `from` goes to `to`, to which the first part has been copied.

@@ -31,17 +31,21 @@ FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shap
 std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();
   require_fit(bytes, slot_bytes_, link_.rank());
-  return full() ? nullptr : slots_.room(committed_, bytes);
+  if (full()) return nullptr;
+  std::byte* const lent = link_.lent_room(key_, committed_, bytes);
+  reserved_ = {lent != nullptr ? lent : slots_.room(committed_, bytes), bytes};
+  return reserved_.data();
 }
 
 void FrameSender::commit(const FrameHeader& header) {
   link_.require_open();
-  if (full() || header.length > slots_.bytes(committed_)) {
+  if (reserved_.data() == nullptr || header.length > reserved_.size()) {
     throw Error(Error::Kind::invalid, "a frame of " + std::to_string(header.length) +
                                           " bytes was committed to a slot of " +
                                           std::to_string(full() ? 0 : slot_bytes_) + ", or without room reserved");
   }
-  link_.post(key_, committed_, header, slots_[committed_]);
+  link_.post(key_, committed_, header, reserved_.data());
+  reserved_ = {};
   ++committed_;
 }
 
@@ -49,6 +53,7 @@ bool FrameSender::send(const FrameHeader& header, const std::byte* payload) {
   std::byte* const slot = reserve(header.length);
   if (slot == nullptr) return false;
   link_.pass(key_, committed_++, header, payload, slot);
+  reserved_ = {};
   return true;
 }
 

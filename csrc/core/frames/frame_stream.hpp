@@ -7,7 +7,8 @@
 //      receiver has released its frame               frame waits for its turn
 //
 // Not every payload passes through its slot, but each occupies one: send() passes the wire what it accepts immediately,
-// in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects().
+// in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects(). A wire to a
+// peer that can read our memory lends the sender its slots (lent_room()), and the receiver reads those.
 //
 // A credit is the number of frames released so far, so it may arrive late, twice or in any order. A slot takes as much
 // memory as the largest frame that it has held, rounded up to a power of two.
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "core/transport.hpp"
@@ -43,7 +45,6 @@ class SlotRing {
   [[nodiscard]] std::byte* operator[](std::uint64_t number) const {
     return slots_[number % slots_.size()].memory.get();
   }
-  [[nodiscard]] std::size_t bytes(std::uint64_t number) const { return slots_[number % slots_.size()].bytes; }
 
  private:
   static constexpr std::size_t kAlignment = 64;
@@ -93,6 +94,7 @@ class FrameSender final : public Sender {
   std::uint32_t depth_;
   std::uint32_t slot_bytes_;
   SlotRing slots_;
+  std::span<std::byte> reserved_;  // the next slot, since reserve()
   std::uint64_t committed_ = 0;
   std::uint64_t released_ = 0;
   std::uint64_t held_ = 0;  // one bit per slot
@@ -112,6 +114,8 @@ class FrameReceiver final : public Receiver {
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
   /// The slot of a placed frame, where its payload will arrive after all.
   [[nodiscard]] std::byte* place_in_slot(std::uint64_t number);
+  /// The payload of a placed frame is not copied: it is read here, until it is released.
+  void lies_at(std::uint64_t number, std::byte* where) { frames_[number % frames_.size()].elsewhere = where; }
   /// Nothing for a frame that was discarded because it has arrived before.
   void arrived(std::uint64_t number);
   /// A frame that was arriving will arrive again from its beginning.

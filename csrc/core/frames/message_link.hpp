@@ -30,7 +30,7 @@ class MessageLink : public FrameLink {
   /// True if something has not left this process, or its receiver has yet to fetch it.
   [[nodiscard]] bool unsent() const;
   /// Before closing: true if every frame has arrived and nothing that the peer may need is left here.
-  [[nodiscard]] bool handed_over() const;
+  [[nodiscard]] virtual bool handed_over() const;
 
  protected:
   /// A header with everything except what concerns only data.

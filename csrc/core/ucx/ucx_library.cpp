@@ -34,6 +34,14 @@ UcxLibrary load() {
   library.find("ucp_am_recv_data_nbx", ucx.am_recv_data_nbx);
   library.find("ucp_request_check_status", ucx.request_check_status);
   library.find("ucp_request_free", ucx.request_free);
+  library.find("ucp_mem_map", ucx.mem_map);
+  library.find("ucp_mem_unmap", ucx.mem_unmap);
+  library.find("ucp_mem_query", ucx.mem_query);
+  library.find("ucp_rkey_pack", ucx.rkey_pack);
+  library.find("ucp_rkey_buffer_release", ucx.rkey_buffer_release);
+  library.find("ucp_ep_rkey_unpack", ucx.ep_rkey_unpack);
+  library.find("ucp_rkey_ptr", ucx.rkey_ptr);
+  library.find("ucp_rkey_destroy", ucx.rkey_destroy);
   library.find("ucs_status_string", ucx.status_string);
   return ucx;
 }

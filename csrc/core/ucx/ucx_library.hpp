@@ -31,6 +31,14 @@ struct UcxLibrary {
   decltype(&ucp_am_recv_data_nbx) am_recv_data_nbx = nullptr;
   decltype(&ucp_request_check_status) request_check_status = nullptr;
   decltype(&ucp_request_free) request_free = nullptr;
+  decltype(&ucp_mem_map) mem_map = nullptr;
+  decltype(&ucp_mem_unmap) mem_unmap = nullptr;
+  decltype(&ucp_mem_query) mem_query = nullptr;
+  decltype(&ucp_rkey_pack) rkey_pack = nullptr;
+  decltype(&ucp_rkey_buffer_release) rkey_buffer_release = nullptr;
+  decltype(&ucp_ep_rkey_unpack) ep_rkey_unpack = nullptr;
+  decltype(&ucp_rkey_ptr) rkey_ptr = nullptr;
+  decltype(&ucp_rkey_destroy) rkey_destroy = nullptr;
   decltype(&ucs_status_string) status_string = nullptr;
 
   /// Loaded once. Throws Error(system) if it is missing, or older than the headers that this was built with.

@@ -1,6 +1,8 @@
 #include "core/ucx/ucx_link.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/ucx/ucx_transport.hpp"
@@ -29,7 +31,15 @@ ucp_ep_h UcxLink::endpoint() {
                 peer() + " cannot be reached by " + worker_.name() + ": " + worker_.library().sentence(status),
                 {static_cast<int>(rank())});
   }
+  tell_what_it_reads();
   return endpoint_;
+}
+
+// Only the receiver knows: which memory UCX can map depends on who of the two has connected first.
+void UcxLink::tell_what_it_reads() {
+  if (worker_.memory().map(endpoint_, UcxWorker::sample_of(address_)) == nullptr) return;
+  const FramePrefix nothing{.kind = FramePrefix::kCredit, .token = identity().prefix_token()};
+  send(endpoint_, UcxTransport::kReads, parcel(nothing), {});
 }
 
 // ---- sending
@@ -53,11 +63,35 @@ void UcxLink::post(StreamKey key, std::uint64_t number, const FrameHeader& heade
   frame.message.credit = credit_to_go_along(key);
   frame.message.header = header;
   sender(key).hold(number);
-  send(to, frame, payload);
+  if (lent(key, number) != nullptr && payload == lent(key, number)) {
+    send(to, UcxTransport::kLent, frame, std::as_bytes(std::span(lent_[index(key)].where)));
+  } else {
+    send(to, UcxTransport::kMessage, frame, {payload, header.length});
+  }
 }
 
-void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
-  const bool data = parcel.message.prefix.kind == FramePrefix::kData;
+std::byte* UcxLink::lent(StreamKey key, std::uint64_t number) const {
+  std::byte* const slots = lent_.empty() ? nullptr : lent_[index(key)].begin;
+  return slots == nullptr ? nullptr : slots + place_in_memory(number);
+}
+
+std::size_t UcxLink::place_in_memory(std::uint64_t number) const {
+  constexpr std::size_t kLine = 64;
+  return number % shape().depth * ((shape().slot_bytes + kLine - 1) / kLine * kLine);
+}
+
+std::byte* UcxLink::lent_room(StreamKey key, std::uint64_t number, std::size_t bytes) {
+  if (!lends_ || bytes < kWorthLending) return nullptr;
+  lent_.resize(std::size_t{shape().channels} * shape().windows);
+  UcxMemory::Shared& slots = lent_[index(key)];
+  if (slots.begin == nullptr) {
+    slots = worker_.memory().share(place_in_memory(shape().depth - 1) + shape().slot_bytes);
+    lends_ = slots.begin != nullptr;
+  }
+  return lent(key, number);
+}
+
+void UcxLink::send(ucp_ep_h to, unsigned kind, Parcel& parcel, std::span<const std::byte> payload) {
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = [](void* request, ucs_status_t status, void* user_data) {
@@ -68,13 +102,12 @@ void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
   params.user_data = &parcel;
   taken(parcel.message.prefix);
   std::size_t header_bytes = parcel.message.bytes();
-  std::size_t length = data ? parcel.message.header.length : 0;
-  if (length <= worker_.longest_short()) {
-    if (payload != nullptr) std::memcpy(parcel.payload.data(), payload, length);
-    header_bytes += std::exchange(length, 0);
+  if (payload.size() <= worker_.longest_short()) {
+    std::ranges::copy(payload, parcel.payload.begin());
+    header_bytes += std::exchange(payload, {}).size();
   }
-  const ucs_status_ptr_t request = worker_.library().am_send_nbx(to, UcxTransport::kMessage, &parcel.message,
-                                                                 header_bytes, payload, length, &params);
+  const ucs_status_ptr_t request =
+      worker_.library().am_send_nbx(to, kind, &parcel.message, header_bytes, payload.data(), payload.size(), &params);
   if (request == nullptr || UCS_PTR_IS_ERR(request)) sent(parcel, UCS_PTR_STATUS(request));
 }
 
@@ -84,7 +117,7 @@ void UcxLink::sent(Parcel& parcel, ucs_status_t status) {
   spare_.push_back(&parcel);
 }
 
-void UcxLink::send_credit(const FramePrefix& credit) { send(endpoint(), parcel(credit), nullptr); }
+void UcxLink::send_credit(const FramePrefix& credit) { send(endpoint(), UcxTransport::kMessage, parcel(credit), {}); }
 
 bool UcxLink::fence() {
   if (endpoint_ == nullptr) return false;
@@ -120,6 +153,21 @@ void UcxLink::take(const MessageHeader& message, const void* data, std::size_t b
   }
 }
 
+void UcxLink::look(const MessageHeader& message, std::string_view where) {
+  if (believe(message, message.header.length) == nullptr) return;
+  const StreamKey key{message.prefix.channel, message.prefix.window};
+  read_.resize(std::size_t{shape().channels} * shape().windows);
+  std::byte*& slots = read_[index(key)];
+  if (slots == nullptr) slots = worker_.memory().map(endpoint(), where);
+  if (slots == nullptr) {
+    complain("it lies in memory that cannot be mapped here");
+    refuse();
+    return;
+  }
+  receiver(key).lies_at(message.prefix.number, slots + place_in_memory(message.prefix.number));
+  arrived(message.prefix);
+}
+
 void UcxLink::fetch(const MessageHeader& message, std::byte* slot, const void* data) {
   Parcel& coming = parcel(message.prefix);
   std::size_t length = 0;
@@ -147,6 +195,8 @@ void UcxLink::fetched(Parcel& parcel, ucs_status_t status) {
 }
 
 // ---- ends
+
+bool UcxLink::handed_over() const { return MessageLink::handed_over() && (lent_.empty() || lost() || all_released()); }
 
 void UcxLink::settle() {
   if (failure_ != UCS_OK && !lost()) {

@@ -9,14 +9,21 @@ namespace syntony {
 UcxTransport::UcxTransport(const StreamShape& shape, const GroupIdentity& identity, std::shared_ptr<UcxWorker> worker,
                            std::span<const std::uint32_t> remote, std::span<const std::string> addresses)
     : MessageTransport("UCX", shape, identity, remote, addresses, worker->descriptor()), worker_(std::move(worker)) {
+  handle<kMessage>();
+  handle<kLent>();
+  handle<kReads>();
+}
+
+template <unsigned kind>
+void UcxTransport::handle() {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                        UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  handler.id = kMessage;
+  handler.id = kind;
   handler.flags = UCP_AM_FLAG_WHOLE_MSG;
   handler.cb = [](void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                   const ucp_am_recv_param_t* param) {
-    static_cast<UcxTransport*>(self)->take(header, header_bytes, data, bytes,
+    static_cast<UcxTransport*>(self)->take(kind, header, header_bytes, data, bytes,
                                            (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
     return UCS_OK;  // this rejects a rendezvous that was not begun, and notifies its sender
   };
@@ -43,8 +50,8 @@ std::unique_ptr<MessageLink> UcxTransport::make_link(std::uint32_t rank, const s
   return std::make_unique<UcxLink>(shape(), identity(), rank, *worker_, address);
 }
 
-void UcxTransport::take(const void* header, std::size_t header_bytes, const void* data, std::size_t bytes,
-                        bool rendezvous) {
+void UcxTransport::take(unsigned kind, const void* header, std::size_t header_bytes, const void* data,
+                        std::size_t bytes, bool rendezvous) {
   MessageHeader message;
   try {
     MessageLink* const link = recognize({static_cast<const std::byte*>(header), header_bytes}, message);
@@ -53,7 +60,14 @@ void UcxTransport::take(const void* header, std::size_t header_bytes, const void
       data = static_cast<const std::byte*>(header) + message.bytes();
       bytes = header_bytes - message.bytes();
     }
-    static_cast<UcxLink*>(link)->take(message, data, bytes, rendezvous);
+    auto& ours = static_cast<UcxLink&>(*link);
+    if (kind == kMessage) {
+      ours.take(message, data, bytes, rendezvous);
+    } else if (kind == kReads) {
+      ours.lend();
+    } else if (!rendezvous) {
+      ours.look(message, {static_cast<const char*>(data), bytes});
+    }
   } catch (...) {
     if (!caught_) caught_ = std::current_exception();
   }

@@ -14,7 +14,10 @@ namespace syntony {
 
 class UcxTransport final : public MessageTransport {
  public:
-  static constexpr unsigned kMessage = 1;  // the one kind of active message
+  // The kinds of active messages.
+  static constexpr unsigned kMessage = 1;  // a credit, or a header and its payload
+  static constexpr unsigned kLent = 2;     // a header, and where its payload is
+  static constexpr unsigned kReads = 3;    // a credit for nothing: who sends it can read memory that it is lent
 
   UcxTransport(const StreamShape& shape, const GroupIdentity& identity, std::shared_ptr<UcxWorker> worker,
                std::span<const std::uint32_t> remote, std::span<const std::string> addresses);
@@ -26,7 +29,10 @@ class UcxTransport final : public MessageTransport {
   [[nodiscard]] std::unique_ptr<MessageLink> make_link(std::uint32_t rank, const std::string& address) override;
   bool poll() override { return worker_->progress(); }
   [[nodiscard]] bool arm() override { return worker_->arm(); }
-  void take(const void* header, std::size_t header_bytes, const void* data, std::size_t bytes, bool rendezvous);
+  template <unsigned kind>
+  void handle();
+  void take(unsigned kind, const void* header, std::size_t header_bytes, const void* data, std::size_t bytes,
+            bool rendezvous);
 
   std::shared_ptr<UcxWorker> worker_;
 };

@@ -1,7 +1,10 @@
 #include "core/ucx/ucx_worker.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -39,7 +42,10 @@ void UcxWorker::suit_without_rdma(ucp_config_t& config) const {
   if (has_rdma()) return;
   const char* const chosen = std::getenv("UCX_TLS");
   const std::string_view transports = chosen == nullptr ? "all" : chosen;
-  const bool sockets = transports.find("all") != transports.npos || transports.find("tcp") != transports.npos;
+  const auto uses = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(names, [&](std::string_view name) { return transports.find(name) != transports.npos; });
+  };
+  const bool sockets = uses({"all", "tcp"}), memory = uses({"all", "sm", "shm", "mm", "posix", "sysv", "xpmem"});
   struct Setting {
     const char* variable;
     const char* name;
@@ -47,7 +53,8 @@ void UcxWorker::suit_without_rdma(ucp_config_t& config) const {
     bool applies;
   };
   for (const Setting& setting : {Setting{"UCX_RNDV_THRESH", "RNDV_THRESH", "256k", true},
-                                 Setting{"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "264k", sockets}}) {
+                                 Setting{"UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "264k", sockets},
+                                 Setting{"UCX_MM_FIFO_ELEM_SIZE", "MM_FIFO_ELEM_SIZE", "1280", memory}}) {
     if (!setting.applies || std::getenv(setting.variable) != nullptr) continue;
     ucx_.config_modify(&config, setting.name, setting.value);
   }
@@ -70,12 +77,28 @@ void UcxWorker::open_worker() {
   require(ucx_.worker_get_address(worker_, &address, &bytes), "tell its address");
   address_.assign(reinterpret_cast<const char*>(address), bytes);
   ucx_.worker_release_address(worker_, address);
+  memory_.emplace(ucx_, context_);
+  constexpr std::size_t kSample = 64;
+  const std::string sample = has_rdma() ? "" : memory_->share(kSample).where;
+  const auto length = static_cast<std::uint32_t>(sample.size());
+  address_.append(sample).append(reinterpret_cast<const char*>(&length), sizeof(length));
+}
+
+// UCX reads its own part, and knows where that ends.
+std::string_view UcxWorker::sample_of(std::string_view address) {
+  std::uint32_t length = 0;
+  if (address.size() < sizeof(length)) return {};
+  address.remove_suffix(sizeof(length));
+  std::memcpy(&length, address.data() + address.size(), sizeof(length));
+  return address.substr(address.size() - std::min<std::size_t>(length, address.size()));
 }
 
 UcxWorker::~UcxWorker() { close(); }
 
 void UcxWorker::close() {
+  if (memory_) memory_->forget_mapped();
   if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+  memory_.reset();
   ucx_.cleanup(context_);
 }
 

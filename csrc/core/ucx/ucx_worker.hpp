@@ -4,17 +4,20 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/ucx/ucx_library.hpp"
+#include "core/ucx/ucx_memory.hpp"
 #include "core/ucx/ucx_port.hpp"
 
 namespace syntony {
 
 class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWorker> {
  public:
-  static constexpr std::size_t kShort = 512;  // payload bytes that are worth copying behind their header
+  static constexpr std::size_t kShort = 1024;  // payload bytes that are worth copying behind their header
 
   /// Throws Error(system).
   explicit UcxWorker(const UcxLibrary& ucx = UcxLibrary::get());
@@ -34,6 +37,10 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
   [[nodiscard]] const int& descriptor() const { return descriptor_; }
   /// Payloads up to this size are sent as part of their header.
   [[nodiscard]] std::size_t longest_short() const { return longest_short_; }
+  /// What ranks of this machine may read of each other.
+  [[nodiscard]] UcxMemory& memory() { return *memory_; }
+  /// From a worker's address: memory of it that whoever shares a machine with it can map; empty if it has none.
+  [[nodiscard]] static std::string_view sample_of(std::string_view address);
   /// True when anything moved.
   bool progress();
   /// True: any later event makes the descriptor readable. False: something is there already.
@@ -48,6 +55,7 @@ class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWork
   const UcxLibrary& ucx_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  std::optional<UcxMemory> memory_;
   std::string address_;
   std::size_t longest_short_ = 0;
   int descriptor_ = -1;

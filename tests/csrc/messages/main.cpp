@@ -130,6 +130,14 @@ void members_that_talk_nonsense_are_named() {
   refused(message, 4, "more than were sent");
 }
 
+void memory_that_cannot_be_mapped_is_told() {
+  const std::unique_ptr<Meeting> meeting = meet();
+  if (!meeting->send_lent(frame(0, 5000), bytes(5))) return;
+  meeting->eventually([&] { return meeting->fault().has_value(); });
+  const std::string said = meeting->fault()->what();
+  require(said.find("it lies in memory that cannot be mapped here") != std::string::npos, said);
+}
+
 /// Random damage to a member's messages: each is accepted, or the member is named; nothing else happens.
 void random_damage() {
   const Hearing hear = hearing();
@@ -210,6 +218,7 @@ const std::map<std::string, void (*)()> kTests{
     {"who_takes_it_for_delivered_is_found_out", who_takes_it_for_delivered_is_found_out},
     {"strangers_are_dropped", strangers_are_dropped},
     {"members_that_talk_nonsense_are_named", members_that_talk_nonsense_are_named},
+    {"memory_that_cannot_be_mapped_is_told", memory_that_cannot_be_mapped_is_told},
     {"random_damage", random_damage},
 };
 

@@ -32,18 +32,22 @@ class UcxMeeting final : public Meeting {
   ~UcxMeeting() override { transport_.reset(); }
 
   void send(const MessageHeader& message, const std::vector<std::byte>& payload) override {
-    send(&message, message.bytes(), payload);
+    send(UcxTransport::kMessage, &message, message.bytes(), payload);
   }
   void send_any(const std::vector<std::byte>& header, const std::vector<std::byte>& payload) override {
-    send(header.data(), header.size(), payload);
+    send(UcxTransport::kMessage, header.data(), header.size(), payload);
+  }
+  bool send_lent(const MessageHeader& message, const std::vector<std::byte>& where) override {
+    send(UcxTransport::kLent, &message, message.bytes(), where);
+    return true;
   }
 
  private:
   void progress() override { sender_->progress(); }
-  void send(const void* header, std::size_t header_bytes, const std::vector<std::byte>& payload) {
+  void send(unsigned kind, const void* header, std::size_t header_bytes, const std::vector<std::byte>& payload) {
     ucp_request_param_t params{};
-    const ucs_status_ptr_t request = sender_->library().am_send_nbx(
-        endpoint_, UcxTransport::kMessage, header, header_bytes, payload.data(), payload.size(), &params);
+    const ucs_status_ptr_t request =
+        sender_->library().am_send_nbx(endpoint_, kind, header, header_bytes, payload.data(), payload.size(), &params);
     require(!UCS_PTR_IS_ERR(request), "a message is sent");
     eventually(
         [&] { return request == nullptr || sender_->library().request_check_status(request) != UCS_INPROGRESS; });

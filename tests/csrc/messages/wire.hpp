@@ -41,6 +41,10 @@ class Meeting {
   virtual void send(const syntony::MessageHeader& message, const std::vector<std::byte>& payload) = 0;
   /// Sends arbitrary bytes in place of the header and of a payload.
   virtual void send_any(const std::vector<std::byte>& header, const std::vector<std::byte>& payload) = 0;
+  /// Sends a frame whose payload stays with the sender, at `where`. False if this wire has no such frames.
+  virtual bool send_lent(const syntony::MessageHeader& /*message*/, const std::vector<std::byte>& /*where*/) {
+    return false;
+  }
   /// Makes progress at both ends until `done`.
   void eventually(const std::function<bool()>& done) {
     using Clock = std::chrono::steady_clock;
