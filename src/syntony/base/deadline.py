@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 
 CLOCK: ContextVar[Callable[[], float]] = ContextVar("clock", default=time.monotonic)
 """The clock of deadlines. Benchmarks on a shared machine set it to processor time."""
+WAITS = Path("/proc/self/schedstat")
+"""How long this process ran, and how long it was ready but waited for a processor, in nanoseconds."""
+
+
+def wall(seconds: float) -> float:
+    """The limit for solvers that know wall clock alone, so that they get about as many seconds of CLOCK.
+
+    Where CLOCK is not wall clock, it is longer by how long this process waited for processors so far.
+    """
+    if CLOCK.get() is time.monotonic:
+        return seconds
+    with suppress(OSError, ValueError, ZeroDivisionError):  # not on every kernel
+        ran, waited, *_ = map(int, WAITS.read_text().split())
+        return seconds * (1 + waited / ran)
+    return seconds
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,26 @@ from syntony.base.command import UserError
 from syntony.base.files.fields import FileError
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
-from syntony.synth.engines.auto import CANDIDATES, _Agenda, candidates, run, seconds_at
+from syntony.synth.engines.auto import CANDIDATES, Candidate, Found, _Agenda, attempts, candidates, run, seconds_at
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Question
+from syntony.synth.engines.workers import Cutting, Question, Workers
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
+from syntony.topologies.topology import Topology
 from tests.sampled import examples
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[Topology, Collective]:
+    topology = random_network(0)
+    return topology, Collective.make("reduce_scatter", topology.ranks)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +73,11 @@ def test_large_networks_do_not_depend_on_one_engine(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "early"), [(16 << 10, True), (1 << 30, False)])
-def test_where_latency_matters_two_slow_engines_work_at_once(size: int, early: bool) -> None:
+def test_where_latency_matters_two_slow_engines_work_at_once(
+    small: tuple[Topology, Collective], size: int, early: bool
+) -> None:
     """The second one does not wait for the quick ones that are left, nor for cuts of what they found."""
-    topology = random_network(0)
-    collective = Collective.make("reduce_scatter", topology.ranks)
+    topology, collective = small
     able = [one for one in CANDIDATES if one.worth(topology, collective) and one.engine != "in_network"]
     agenda = _Agenda(topology, collective, size, Budget(60), able)
     (first, *_), slow = agenda.prompt(), agenda.beside(2)
@@ -80,6 +88,37 @@ def test_where_latency_matters_two_slow_engines_work_at_once(size: int, early: b
     second = agenda.next([slow], 2)
     assert isinstance(second, Question)
     assert (second.engine == "teccl") == early
+
+
+def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -> None:
+    """Before its end once nothing else waits, so that its time does not run out first; but each result once."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), [Candidate("teccl", lambda *_: True, "long")])
+    slow = agenda.beside(2)
+    assert slow is not None
+    agenda.hear(Found("teccl", schedule, 2.0))
+    agenda.hear(Found("forest", schedule, 3.0))
+    cutting = [agenda.next([slow], 2) for _ in range(3)]
+    assert [isinstance(one, Cutting) and one.engine for one in cutting] == ["forest", "teccl", False]
+    agenda.hear(Found("teccl", schedule, 1.5, cut=True))
+    agenda.hear(Found("teccl", schedule, 2.0))  # at its end, the same again
+    assert agenda.next([], 2) is None
+    agenda.hear(Found("teccl", schedule, 1.9))
+    assert agenda.next([], 2) is not None
+
+
+def test_a_slow_engine_begins_before_the_quick_ones(small: tuple[Topology, Collective]) -> None:
+    """It works while they are asked in this process."""
+    asked: list[str] = []
+
+    class Noted(Workers):
+        def ask(self, question: Question | Cutting) -> None:
+            asked.append(question.engine)
+
+    with Noted(2) as workers:
+        first = next(attempts(*small, 1 << 20, Budget(60), workers=workers))
+    assert (first.engine, asked) == ("forest", ["pipeline"])
 
 
 def test_exact_steps_are_tried_for_roots_of_larger_networks() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +25,11 @@ from syntony.synth.engines.teccl.search import run, sliced
 from syntony.synth.engines.teccl.timetable import scheduled
 from syntony.synth.engines.teccl.trees import Hop, Manner, Want, grow_all, wants_of
 from syntony.synth.engines.teccl.ways import Ways
-from syntony.synth.model.collective import KINDS, Collective
+from syntony.synth.model.collective import KINDS, ChunkTable, Collective
 from syntony.synth.model.network import Network
-from syntony.synth.model.schedule import Schedule
+from syntony.synth.model.schedule import Schedule, Transfer, Transfers
+from syntony.synth.model.values import ValueBuilder
+from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.groups import expand
 from syntony.topologies.graph.wiring import Wiring
@@ -207,6 +211,54 @@ def test_without_time_there_is_a_schedule_that_says_so(kind: str) -> None:
     patient = run(topology, Collective.make(kind, 6), 1 << 20, Budget())
     assert "the search ended" not in patient.proof
     assert sliced(patient, 1 << 20)[0] <= sliced(hurried, 1 << 20)[0]
+
+
+@pytest.mark.parametrize("kind", ["scatter", "all_gather"])
+def test_the_same_trees_are_not_tried_twice(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """On a ring, many manners of growing lead to the same."""
+    monkeypatch.setattr(search, "PATIENCE", (0.1, 1.0, 10.0))
+    monkeypatch.setattr(search, "ENOUGH", 0.0)
+    grown: list[tuple[Hop, ...]] = []
+    made: list[tuple[object, ...]] = []
+    grow, keep = search._Half.grown, search._Half.kept
+
+    def noted(half: search._Half, size: int, manner: Manner, budget: Budget) -> tuple[Hop, ...]:
+        grown.append(grow(half, size, manner, budget))
+        return grown[-1]
+
+    def kept(half: search._Half, hops: Sequence[Hop], size: int, pieces: int) -> Schedule:
+        made.append((half.topology.name, tuple(hops), pieces))
+        return keep(half, hops, size, pieces)
+
+    monkeypatch.setattr(search._Half, "grown", noted)
+    monkeypatch.setattr(search._Half, "kept", kept)
+    monkeypatch.setattr(search, "planned", lambda *_: [])
+    prove(run(parse("ring:5"), Collective.make(kind, 5), 1 << 16, Budget()))
+    assert len(set(made)) == len(made) < len(grown)
+
+
+def test_slices_that_nobody_cuts_do_not_count() -> None:
+    """One chunk of 400 bytes beside one of 800 KB: cut into equal numbers of slices, the small one's are too short."""
+    chain = Wiring("chain")
+    for rank in range(3):
+        chain.rank((float(rank), 0.0))
+    for src, dst in ((0, 1), (1, 2)):
+        chain.link(src, dst, Fraction(10**9), 1e-6)
+    rows = [Transfer(chunk, chunk, src, src + 1, src, (src,)) for chunk in range(2) for src in range(2)]
+    rows.sort(key=lambda row: row.step)
+
+    def moved(light: int) -> Schedule:
+        table = ChunkTable(np.zeros(2, np.int64), np.asarray([light, 2000]))
+        collective = replace(Collective.make("broadcast", 3), chunks=table)
+        return Schedule(chain.topology(), collective, ValueBuilder.of_chunks(collective).build(), Transfers.of(rows))
+
+    long = executor_slice(3)
+    assert sliced(moved(2000), 100_000, executed=True)[1] is not None
+    assert sliced(moved(1), 100_000)[1] is not None
+    assert sliced(moved(1), 100_000, executed=True)[1] is None
+    length = sliced(moved(1), 8 * long, executed=True)[1]  # executors cut what is longer than their messages
+    assert length is not None
+    assert length >= long
 
 
 def test_a_network_too_large_for_the_first_try_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.deadline import wall
 from syntony.synth.bounds.arcs import Int32s
 
 Floats = NDArray[np.float64]
@@ -77,7 +78,7 @@ class FlowProgram:
             flows,
             wanted,
             method="highs-ds",
-            options={"time_limit": seconds},
+            options={"time_limit": wall(seconds)},
         )
         return np.asarray(solved.x).reshape(len(self.sources), count) if solved.success else None
 
@@ -96,7 +97,7 @@ class FlowProgram:
             hstack([flows, csr_array((flows.shape[0], 1))]).tocsr(),
             wanted,
             method="highs",
-            options={"time_limit": seconds},
+            options={"time_limit": wall(seconds)},
         )
         return solved if solved.success else None
 

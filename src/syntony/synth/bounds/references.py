@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony._solve import FlowNetwork
-from syntony.base.deadline import ENDLESS, Deadline
+from syntony.base.deadline import ENDLESS, Deadline, wall
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import fitting_generators
 from syntony.synth.bounds.pairs import Pairs
@@ -199,7 +199,7 @@ class _Trees:
         kept = self._composition()
         while not deadline.passed():
             rows = most.matrix(self.columns), most.bounds
-            limit = {"time_limit": deadline.left()}
+            limit = {"time_limit": wall(deadline.left())}
             solved = linprog(objective, *rows, *fixed, method="highs", options=limit)
             if not solved.success:
                 break

@@ -206,13 +206,13 @@ def attempts(
     with nullcontext(workers) if workers else Workers(most_workers()) as workers:
         try:
             for asked in agenda.prompt() if collective.ranks <= SMALL else ():
+                if not workers.busy and budget.left() and (long := agenda.beside(workers.most)):
+                    workers.ask(long)  # it works while the others run here
                 answer = next(asked.answers())
                 yield answer
                 if not budget.left() or _ends(answer, size):
                     return
                 agenda.hear(answer)
-                if not workers.busy and (long := agenda.beside(workers.most)):
-                    workers.ask(long)  # it works while the others run here
             while True:
                 while workers.busy < workers.most and budget.left():
                     more = agenda.next(workers.questions, workers.most)
@@ -231,10 +231,10 @@ def attempts(
 
 
 class _Agenda:
-    """The remaining questions: quick engines, then cuts of their results; beside both, the slow ones.
+    """The remaining questions: quick engines, then cuts of all results; beside both, the slow ones.
 
     Where latency matters, two slow ones come before what is left of the quick ones: cuts make what is too slow there
-    less slow, but nothing fast."""
+    less slow, but nothing fast. What a slow one reports before its end is cut, too, once nothing else waits."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -242,10 +242,11 @@ class _Agenda:
         self._topology, self._collective, self._size, self._budget = topology, collective, size, budget
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
         self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
+        self._slow = {candidate.engine for candidate in self._beside}
         self._first = True
         self._startups = False  # whether latency matters at this size, as far as answers tell
-        self._asked: set[str] = set()  # quick engines already asked
-        self._uncut: dict[str, Found] = {}  # by engine, its last result
+        self._least: dict[str, float] = {}  # by engine, seconds of its best result
+        self._uncut: dict[str, Found] = {}  # by engine, that result until it is cut
 
     def prompt(self) -> Iterator[Question]:
         """Questions for this process, on a small network: they are answered before a worker has started."""
@@ -257,22 +258,18 @@ class _Agenda:
     def next(self, busy: Sequence[Question | Cutting], most: int) -> Question | Cutting | None:
         """The next question, if of `most` workers those are busy with others; None if there is none (for now)."""
         left = SEARCHING * self._budget.left()
-        at_work = {one.engine for one in busy}
-        uncut = [one for engine, one in self._uncut.items() if engine not in at_work]
-        others = self._soon or uncut
-        engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
+        at_work = {one.engine for one in busy if isinstance(one, Question)}
+        others = self._soon or self._uncut
         both = self._startups and bool(self._beside) and self._beside[0].takes == "long"
-        if self._beside and (not others or (most > 1 and engrossed < 1 + both)):
+        if self._beside and (not others or (most > 1 and len(at_work & self._slow) < 1 + both)):
             return self._long(most - len(busy) - bool(others))
         if self._soon:
             engine = self._soon.pop(0)
-            self._asked.add(engine)
             left, self._first = left if self._first else left * PATIENCE, False
             return Question(engine, self._topology, self._collective, self._size, left, cuts=False)
-        if uncut:
-            best = min(uncut, key=lambda one: one.seconds)
+        if self._uncut:
+            best = min(self._uncut.values(), key=lambda one: (one.engine in at_work, one.seconds))
             del self._uncut[best.engine]
-            self._asked.discard(best.engine)
             return Cutting(best, self._size, left)
         return None
 
@@ -285,15 +282,17 @@ class _Agenda:
         alone = len(self._beside) <= room or self._beside[0].takes == "long"
         asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
         seconds = share * SEARCHING * self._budget.left()
-        return Question(asked, self._topology, self._collective, self._size, seconds)
+        return Question(asked, self._topology, self._collective, self._size, seconds, cuts=False)
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers results that can be cut, and how much latency matters."""
-        if isinstance(answer, Found) and answer.schedule.bounds is not None:
-            self._startups = answer.schedule.bounds.latency.seconds > STARTUPS * answer.schedule.bounds.seconds(
-                self._size
-            )
-        if isinstance(answer, Found) and answer.engine in self._asked:
+        if isinstance(answer, Refused):
+            return
+        if answer.schedule.bounds is not None:
+            latency = answer.schedule.bounds.latency.seconds
+            self._startups = latency > STARTUPS * answer.schedule.bounds.seconds(self._size)
+        if not answer.cut and answer.seconds < self._least.get(answer.engine, float("inf")):
+            self._least[answer.engine] = answer.seconds
             self._uncut[answer.engine] = answer
 
 

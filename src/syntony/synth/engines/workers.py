@@ -45,11 +45,12 @@ LATE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """An engine's schedule, and its simulated seconds."""
+    """An engine's schedule, and its simulated seconds. `cut`: into slices for that size, so that cutting is done."""
 
     engine: str
     schedule: Schedule
     seconds: float
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _cuts(best: Found, size: int, budget: Budget) -> Iterator[Found]:
             return
         seconds = seconds_at(cut, size)
         if seconds < best.seconds * GAIN:
-            best = Found(best.engine, cut, seconds)
+            best = Found(best.engine, cut, seconds, cut=True)
             yield best
 
 

@@ -9,8 +9,8 @@ with all their lines in one file shows the whole table:
     FILE       one JSON object per line, per case    1  2  3              a run that goes on begins at 4
 
 Where `auto` is within 1 % of the bound, no engine can beat it by more, and none is asked. Budgets are of processor
-time: what `auto` asks at once counts as if each had a processor to itself (engines/workers.py). Only solvers of others,
-which know wall clock alone, get less done on a busy machine.
+time: what `auto` asks at once counts as if each had a processor to itself (engines/workers.py). Solvers of others,
+which know wall clock alone, get longer limits on a busy machine (base/deadline.py).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def measured(case: Case, budget: float) -> Result:
         if result.seconds <= CLOSE * result.bound:
             return result
     fastest: Found | None = None
-    with Workers(1, processor=True) as workers:
-        for name in (engine.name for engine in ENGINES if engine.name not in ("auto", auto.SWITCHES)):
+    for name in (engine.name for engine in ENGINES if engine.name not in ("auto", auto.SWITCHES)):
+        with Workers(1, processor=True) as workers:  # a new one, which has yet to import solvers, as those of auto
             workers.ask(Question(name, topology, collective, case.size, budget))
             while workers.busy:
                 for answer in workers.answers():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.deadline import wall
 from syntony.synth.engines.blink.packing import Packing, Weights
 from syntony.synth.engines.engine import Budget
 
@@ -85,7 +86,7 @@ def _equal(packing: Packing, trees: NDArray[np.int64], allowed: float, seconds: 
             LinearConstraint(per_root, wanted, wanted),
             LinearConstraint(packing.uses, -np.inf, packing.room * (allowed / unit)),
         ],
-        options={"time_limit": max(seconds, 0.01)},
+        options={"time_limit": wall(max(seconds, 0.01))},
     )
     if answer.x is None:
         return None

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony._solve import Forest, FractionalPacking
+from syntony.base.deadline import wall
 from syntony.synth.bounds.throughput import throughput
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest.trees import Trees
@@ -176,7 +177,7 @@ class Packing:
             equal.tocsr(),
             self.owed[owing].astype(np.float64),
             method="highs-ds",
-            options={"time_limit": max(seconds, 0.01)},
+            options={"time_limit": wall(max(seconds, 0.01))},
         )
         if answer.status != 0:
             return None

@@ -56,8 +56,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError(f"engine pipeline packs trees, which {collective.kind} does not need; use --engine flow")
     best: tuple[float, Schedule] | None = None
     bounds = bounds_of(topology, collective, budget.for_bounds())
-    for schedule in _candidates(topology, collective, size, bounds, budget):
-        seconds = simulate(schedule, size).seconds
+    for seconds, schedule in _candidates(topology, collective, size, bounds, budget):
         if best is None or seconds < best[0]:
             told = budget.better is not None and (best is None or seconds < GAIN * best[0])
             best = seconds, bounded(schedule, ENGINE, bounds)
@@ -72,16 +71,18 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
 
 def _candidates(
     topology: Topology, collective: Collective, size: int, bounds: Bounds, budget: Budget
-) -> Iterator[Schedule]:
-    """A quick try of each forest, then the results of the other engines, and then all cuts of the best."""
+) -> Iterator[tuple[float, Schedule]]:
+    """With simulated seconds: a quick try of each forest, then the results of the other engines, and then all cuts of
+    the best."""
     uncut: list[tuple[Schedule, int]] = []
     times: list[tuple[float, int]] = []
 
-    def glances(schedule: Schedule, stages: int) -> Iterator[Schedule]:
+    def glances(schedule: Schedule, stages: int) -> Iterator[tuple[float, Schedule]]:
         uncut.append((schedule, stages))
         for glance in glanced(schedule, size, stages, GLANCE):
-            times.append((simulate(glance, size).seconds, len(uncut) - 1))
-            yield glance
+            seconds = simulate(glance, size).seconds
+            times.append((seconds, len(uncut) - 1))
+            yield seconds, glance
 
     network = Network(topology, collective)
     negotiation = Negotiation.of(network, size, float(bounds.throughput.seconds_per_byte), budget)
@@ -92,11 +93,12 @@ def _candidates(
     for engine in (greedy, forest):
         with suppress(EngineError):
             schedule = engine.run(topology, collective, size, budget)
-            yield schedule
+            yield simulate(schedule, size).seconds, schedule
             yield from glances(schedule, 1)
     finalists = list(dict.fromkeys(number for _, number in sorted(times)))[:FINALISTS]
     for number in finalists:
-        yield from streamed(uncut[number][0], size, uncut[number][1])
+        for cut in streamed(uncut[number][0], size, uncut[number][1]):
+            yield simulate(cut, size).seconds, cut
 
 
 def _schedule(topology: Topology, collective: Collective, trees: list[Tree]) -> Schedule:

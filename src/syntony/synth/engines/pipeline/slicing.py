@@ -9,7 +9,7 @@ messages of any length are cut, and each slice may get separate steps afterwards
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +37,9 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedul
     `stages`: groups of this many chunks of the schedule follow each other, as slices do.
     """
     if len(schedule.transfers) <= MOST_TRANSFERS:
-        for slices, cut in _cuts(expand(schedule), size, SLICES):
+        whole = expand(schedule)
+        for slices in _numbers(whole, size, MOST_TRANSFERS):
+            cut = _cut(whole, slices)
             yield from _orders(cut, size, slices, stages)
             yield by_urgency(cut, size)
 
@@ -45,9 +47,8 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedul
 def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Iterator[Schedule]:
     """The schedule in about `transfers` transfers, in the orders that are most often the best."""
     whole = expand(schedule)
-    cuts = [cut for cut in _cuts(whole, size, SLICES) if len(cut[1].transfers) <= transfers]
-    slices, cut = cuts[-1] if cuts else (1, whole)
-    yield from _orders(cut, size, slices, stages)
+    slices = _numbers(whole, size, transfers)[-1]
+    yield from _orders(_cut(whole, slices), size, slices, stages)
 
 
 def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Schedule]:
@@ -60,15 +61,21 @@ def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Sche
         yield by_urgency(cut, size, each)
 
 
-def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[int, Schedule]]:
-    lightest = float(whole.collective.bytes_of_chunks(size).min())
-    for slices in numbers:
-        if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):
-            cut = in_slices(whole, slices)
-            if whole.bounds is not None:
-                farthest = latency(Network(cut.topology, cut.collective))
-                cut = replace(cut, bounds=replace(whole.bounds, latency=farthest))
-            yield slices, cut
+def _numbers(whole: Schedule, size: int, transfers: int) -> list[int]:
+    """The numbers of slices that are not too short, with at most so many transfers; whole chunks always."""
+    most = min(
+        float(whole.collective.bytes_of_chunks(size).min()) / LEAST_BYTES, transfers / max(1, len(whole.transfers))
+    )
+    return [slices for slices in SLICES if slices <= max(1, most)]
+
+
+def _cut(whole: Schedule, slices: int) -> Schedule:
+    """In slices, with its bounds."""
+    cut = in_slices(whole, slices)
+    if whole.bounds is None:
+        return cut
+    farthest = latency(Network(cut.topology, cut.collective))
+    return replace(cut, bounds=replace(whole.bounds, latency=farthest))
 
 
 def in_slices(schedule: Schedule, slices: int) -> Schedule:

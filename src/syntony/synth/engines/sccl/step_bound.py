@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.deadline import wall
 from syntony.synth.bounds.demand import block_weights
 from syntony.synth.engines.sccl.step_problem import capacities
 from syntony.synth.engines.sccl.step_symmetry import fitting
@@ -181,7 +182,7 @@ def _dual_prices(
         balance.matrix(columns),
         np.concatenate(supplies),
         method="highs",
-        options={"time_limit": seconds},
+        options={"time_limit": wall(seconds)},
     )
     if found.status != 0:
         return None

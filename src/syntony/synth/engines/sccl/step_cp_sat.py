@@ -17,10 +17,10 @@ schedule found this way is valid; if none is found, nothing is proven, and the c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from syntony.base.deadline import Deadline, wall
 from syntony.synth.engines.sccl.step_problem import (
     Answer,
     Instance,
@@ -45,7 +45,7 @@ def solve(instance: Instance, seconds: float, actions: Sequence[RouteAction] = (
     """
     from ortools.sat.python import cp_model
 
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     sends = possible_sends(instance)
     leader = orbit_leaders(sends, actions)
     model = cp_model.CpModel()
@@ -54,7 +54,7 @@ def solve(instance: Instance, seconds: float, actions: Sequence[RouteAction] = (
     if not _add_arrivals(model, instance, taken):
         return False
     _add_capacities(model, instance, taken)
-    answer = decide(model, deadline - time.monotonic(), effort)
+    answer = decide(model, deadline.left(), effort)
     if answer is None or answer is False:
         return answer
     return useful(instance, [send for send in sends if answer.value(taken[send])])
@@ -69,7 +69,7 @@ def decide(model: cp_model.CpModel, seconds: float, effort: float) -> cp_model.C
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.max_time_in_seconds = wall(seconds)
     if effort:
         solver.parameters.max_deterministic_time = effort
     status = solver.solve(model)

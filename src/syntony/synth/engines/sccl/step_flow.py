@@ -15,11 +15,11 @@ Rounds and capacities are as in step_cp_sat.py. all_to_all, gather and scatter a
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.deadline import Deadline
 from syntony.synth.engines.sccl.step_cp_sat import add_rounds, decide
 from syntony.synth.engines.sccl.step_problem import Answer, Instance, Send, capacities
 
@@ -53,7 +53,7 @@ def solve(instance: Instance, seconds: float) -> Answer:
     """Sends that solve the instance; False if it is proven that there are none; None if the time ran out."""
     from ortools.sat.python import cp_model
 
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     model = cp_model.CpModel()
     rounds = add_rounds(model, instance)
     load: dict[tuple[int, int], list[cp_model.LinearExprT]] = defaultdict(list)
@@ -70,7 +70,7 @@ def solve(instance: Instance, seconds: float) -> Answer:
     capacity = capacities(instance.network)
     for (link, step), terms in load.items():
         model.add(sum(terms) <= capacity[link] * rounds[step])
-    answer = decide(model, deadline - time.monotonic(), 0.0)
+    answer = decide(model, deadline.left(), 0.0)
     if answer is None or answer is False:
         return answer
     sends: list[Send] = []

@@ -20,11 +20,11 @@ Symmetry is as in step_cp_sat.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from syntony.base.deadline import Deadline, wall
 from syntony.synth.engines.sccl.step_problem import (
     Answer,
     Instance,
@@ -41,7 +41,7 @@ def solve(instance: Instance, seconds: float, actions: Sequence[RouteAction] = (
     """Sends that solve the instance; False if it is proven that there are none; None if the time ran out."""
     import z3
 
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     sends = possible_sends(instance)
     leader = orbit_leaders(sends, actions)
     context = z3.Context()
@@ -51,7 +51,7 @@ def solve(instance: Instance, seconds: float, actions: Sequence[RouteAction] = (
     if not _add_arrivals(z3, context, solver, instance, taken):
         return False
     _add_capacities(z3, context, solver, instance, taken)
-    left = deadline - time.monotonic()
+    left = wall(deadline.left())
     if left <= 0:
         return None
     solver.set("timeout", max(1, int(left * 1000)))

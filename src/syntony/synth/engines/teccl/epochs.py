@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from syntony.base.deadline import wall
 from syntony.synth.engines.flow.paths import paths_of
 from syntony.synth.engines.teccl.trees import Hop, Want
 from syntony.synth.engines.teccl.ways import Floats, Integers, Ways
@@ -147,7 +148,7 @@ def _solved(
         integrality=integrality,
         bounds=Bounds(low, high),
         constraints=LinearConstraint(matrix, np.asarray(rows.low), np.asarray(rows.high)),
-        options={"time_limit": limit, "mip_rel_gap": 0.05},
+        options={"time_limit": wall(limit), "mip_rel_gap": 0.05},
     )
     return None if found.x is None else np.asarray(found.x)
 

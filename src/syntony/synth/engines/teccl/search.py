@@ -37,6 +37,7 @@ from syntony.synth.engines import in_network
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.flow import search as flow
 from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.pipeline.slicing import LEAST_BYTES
 from syntony.synth.engines.teccl.epochs import planned
 from syntony.synth.engines.teccl.timetable import ENGINE, scheduled
 from syntony.synth.engines.teccl.trees import Hop, Manner, Want, grow_all, wants_of
@@ -45,6 +46,7 @@ from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
 from syntony.topologies.topology import Topology
@@ -90,7 +92,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     engines = [flow if collective.kind in flow.KINDS else forest] + ([in_network] if argument else [])
     with suppress(OutOfTimeError):
         for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
-            seconds, _ = sliced(schedule, size)
+            least.latest = seconds = sliced(schedule, size, executed=not argument)[0]
             if seconds < least.seconds:
                 if budget.better is not None and (best is None or seconds < GAIN * least.seconds):
                     budget.better(bounded(schedule, ENGINE, bounds))
@@ -103,16 +105,21 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
             f"that none takes less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or use --engine greedy"
         )
     hurried = least.seconds > enough and not budget.left()
-    return _named(best, size, f"; the search ended with its {budget.timeout:g} s" if hurried else "")
+    return _named(best, size, not argument, f"; the search ended with its {budget.timeout:g} s" if hurried else "")
 
 
-def sliced(schedule: Schedule, size: int) -> tuple[float, int | None]:
-    """Simulated seconds, and the slice in bytes that gives them; None: whole chunks."""
-    largest = float(size * schedule.collective.unit * int(schedule.collective.chunks.weight.max()))
+def sliced(schedule: Schedule, size: int, executed: bool = False) -> tuple[float, int | None]:
+    """Simulated seconds, and the slice in bytes that gives them; None: whole chunks.
+
+    executed  only slices that executors of ranks make, or that chunks can be cut into (pipeline/slicing.py)
+    """
+    chunks = schedule.collective.bytes_of_chunks(size)
+    lightest, largest = float(chunks.min()), float(chunks.max())
+    long = executor_slice(schedule.collective.ranks)
     best: tuple[float, int | None] = (simulate(schedule, size).seconds, None)
     for slices in SLICES:
         length = int(-(-largest // slices))
-        if length < 1:
+        if length < 1 or (executed and length < long and lightest < LEAST_BYTES * slices):
             break
         seconds = simulate(schedule, size, slice_bytes=length).seconds
         if seconds >= best[0]:
@@ -123,9 +130,10 @@ def sliced(schedule: Schedule, size: int) -> tuple[float, int | None]:
 
 @dataclass
 class _Least:
-    """Simulated seconds of the best schedule so far: the horizon of a program."""
+    """Simulated seconds of the best schedule so far, which are the horizon of a program, and of the latest one."""
 
     seconds: float = np.inf
+    latest: float = np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +149,9 @@ class _Half:
         ways = Ways.of(Network(topology, collective))
         return _Half(topology, ways, wants_of(ways))
 
-    def grown(self, size: int, manner: Manner, budget: Budget) -> Schedule:
-        """The schedule along trees and paths that negotiate. Raises OutOfTimeError."""
-        return self.kept(grow_all(self.ways, self.wants, size, manner, budget), size, manner.pieces)
+    def grown(self, size: int, manner: Manner, budget: Budget) -> tuple[Hop, ...]:
+        """The trees and paths that negotiate. Raises OutOfTimeError."""
+        return tuple(grow_all(self.ways, self.wants, size, manner, budget))
 
     def kept(self, hops: Sequence[Hop], size: int, pieces: int) -> Schedule:
         """The schedule of these hops."""
@@ -186,15 +194,22 @@ def _candidates(
 ) -> Iterator[Schedule]:
     """Candidate schedules: those of `engines` early, those of the program last."""
     halves, whole = _halves(topology, collective)
+    known: set[tuple[int, tuple[tuple[Hop, ...], ...]]] = set()
     times: dict[Manner, float] = {}
 
-    def grown(manner: Manner, within: Budget = budget) -> Schedule:
-        return whole([half.grown(size, manner, within) for half in halves])
+    def grown(manner: Manner, within: Budget = budget) -> Iterator[Schedule]:
+        """At most one: trees that were made before are not made again."""
+        hops = tuple(half.grown(size, manner, within) for half in halves)
+        if (manner.pieces, hops) in known:
+            return
+        known.add((manner.pieces, hops))
+        yield whole([half.kept(one, size, manner.pieces) for half, one in zip(halves, hops, strict=True)])
+        times[manner] = least.latest
 
     most = MOST_HOPS // max(1, sum(half.hops for half in halves))
     alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
     pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
-    yield grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
+    yield from grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
     for engine in engines:
         with suppress(EngineError):  # it does not support this collective or these wires
             yield engine.run(topology, collective, size, budget)
@@ -202,13 +217,10 @@ def _candidates(
     # Paths have no branches to wait for; only their length matters.
     choices = product(PATIENCE, (True,), (None,)) if alone else product(PATIENCE, (True, False), (None, 0.0, spare))
     for patience, together, slack in choices:
-        manner = Manner(pieces[0], patience, together, slack)
-        schedule = grown(manner)
-        times[manner] = simulate(schedule, size).seconds
-        yield schedule
+        yield from grown(Manner(pieces[0], patience, together, slack))
     for manner in sorted(times, key=lambda manner: times[manner])[:BEST_MANNERS]:
         for number in pieces[1:]:
-            yield grown(replace(manner, pieces=number))
+            yield from grown(replace(manner, pieces=number))
     for number in (1, 2):
         limit = min(PROGRAM_SECONDS, PROGRAM_SHARE * budget.left()) / len(halves)
         hops = [planned(half.ways, half.wants, size, number, least.seconds, limit) for half in halves]
@@ -217,10 +229,10 @@ def _candidates(
             yield whole(parts)
 
 
-def _named(schedule: Schedule, size: int, end: str) -> Schedule:
+def _named(schedule: Schedule, size: int, executed: bool, end: str) -> Schedule:
     """The schedule with its bounds and its distance from them at the size. `end`: the rest of the proof."""
     bounds = bounds_of(schedule.topology, schedule.collective)
-    seconds, length = sliced(schedule, size)
+    seconds, length = sliced(schedule, size, executed)
     needed = bounds.seconds(size)
     messages = "whole chunks" if length is None else f"slices of {length} bytes"
     proof = f"simulated {seconds:.4g} s for {size} bytes in {messages}"
