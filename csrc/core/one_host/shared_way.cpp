@@ -40,8 +40,8 @@ constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_
 // all_to_all of 8 MiB 500 and 350; all_reduce of 8 MiB 610 and 640).
 constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
-// all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as much together (1 MiB each
-// instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
+// all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
+// much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
 constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
