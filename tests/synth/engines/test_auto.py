@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Cutting, Question, Workers
+from syntony.synth.engines.workers import Cutting, Question, Refused, Workers
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
@@ -76,18 +78,25 @@ def test_large_networks_do_not_depend_on_one_engine(kind: str) -> None:
 def test_where_latency_matters_two_slow_engines_work_at_once(
     small: tuple[Topology, Collective], size: int, early: bool
 ) -> None:
-    """The second one does not wait for the quick ones that are left, nor for cuts of what they found."""
+    """The second one waits for the quick ones before it and for cuts of theirs, not for the others."""
     topology, collective = small
     able = [one for one in CANDIDATES if one.worth(topology, collective) and one.engine != "in_network"]
+    schedule = forest.run(topology, collective, size, Budget())
     agenda = _Agenda(topology, collective, size, Budget(60), able)
-    (first, *_), slow = agenda.prompt(), agenda.beside(2)
+    slow = agenda.beside(2)
     assert slow is not None
     assert slow.engine == "pipeline"
-    for answer in first.answers():
-        agenda.hear(answer)
-    second = agenda.next([slow], 2)
-    assert isinstance(second, Question)
-    assert (second.engine == "teccl") == early
+    for question in agenda.prompt():
+        agenda.hear(Found(question.engine, schedule, 2.0))
+    asked: list[tuple[str, bool]] = []
+    while (question := agenda.next([slow], 2)) and len(asked) < 20:
+        asked.append((question.engine, isinstance(question, Cutting)))
+        if not isinstance(question, Cutting):
+            agenda.hear(Found(question.engine, schedule, 1.0))
+    assert asked.index(("hierarchy", False)) < asked.index(("teccl", False))
+    before = {engine for engine, cutting in asked[: asked.index(("teccl", False))] if cutting}
+    assert before >= {"forest", "greedy", "bfb", "hierarchy"}
+    assert ("blink" in before) != early
 
 
 def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -> None:
@@ -119,6 +128,24 @@ def test_a_slow_engine_begins_before_the_quick_ones(small: tuple[Topology, Colle
     with Noted(2) as workers:
         first = next(attempts(*small, 1 << 20, Budget(60), workers=workers))
     assert (first.engine, asked) == ("forest", ["pipeline"])
+
+
+def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, Collective]) -> None:
+    """An engine in this process may take longer than the time; what workers found meanwhile is not lost."""
+    topology, collective = small
+    early = Found("pipeline", forest.run(topology, collective, 1 << 20, Budget()), 1e-4)
+
+    class Told(Workers):
+        def arrived(self) -> Iterator[Found | Refused]:
+            yield early
+
+    with Told(2) as workers:
+        found = list(attempts(topology, collective, 1 << 20, Budget(1e-9), workers=workers))
+    assert [one.engine for one in found] == ["forest", "pipeline"]
+    with Workers(1) as workers:
+        workers.ask(Question("forest", topology, collective, 1 << 20, 60.0, cuts=False))
+        assert wait(list(workers._busy), 60.0)
+        assert [one.engine for one in workers.arrived()] == ["forest"]
 
 
 def test_exact_steps_are_tried_for_roots_of_larger_networks() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
@@ -114,14 +115,15 @@ CANDIDATES = (
     Candidate("pipeline", _few_trees, "long"),
     Candidate("hierarchy", _up_to(64, 4096)),
     Candidate("fast", _uneven),
+    Candidate("teccl", _up_to(32), "long"),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("teccl", _up_to(32), "long"),
     Candidate("sccl", _few_steps, "all"),
     Candidate("taccl", _up_to(32), "all"),
 )
-"""In the order in which they run."""
+"""In the order in which they run; slow ones beside the others, the first of them at once, the next in their turn where
+latency matters."""
 FALLBACK = "greedy"
 """The engine that runs if no other one returned a schedule."""
 
@@ -208,11 +210,13 @@ def attempts(
             for asked in agenda.prompt() if collective.ranks <= SMALL else ():
                 if not workers.busy and budget.left() and (long := agenda.beside(workers.most)):
                     workers.ask(long)  # it works while the others run here
-                answer = next(asked.answers())
-                yield answer
-                if not budget.left() or _ends(answer, size):
+                for answer in chain(asked.answers(), workers.arrived()):
+                    yield answer
+                    if _ends(answer, size):
+                        return
+                    agenda.hear(answer)
+                if not budget.left():
                     return
-                agenda.hear(answer)
             while True:
                 while workers.busy < workers.most and budget.left():
                     more = agenda.next(workers.questions, workers.most)
@@ -233,13 +237,14 @@ def attempts(
 class _Agenda:
     """The remaining questions: quick engines, then cuts of all results; beside both, the slow ones.
 
-    Where latency matters, two slow ones come before what is left of the quick ones: cuts make what is too slow there
-    less slow, but nothing fast. What a slow one reports before its end is cut, too, once nothing else waits."""
+    Where latency matters, a second slow one waits only for the quick ones before it, and for cuts of their results.
+    What a slow one reports before its end is cut, too, once nothing else waits."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
     ) -> None:
         self._topology, self._collective, self._size, self._budget = topology, collective, size, budget
+        self._place = {candidate.engine: number for number, candidate in enumerate(candidates)}
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
         self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
         self._slow = {candidate.engine for candidate in self._beside}
@@ -260,10 +265,12 @@ class _Agenda:
         left = SEARCHING * self._budget.left()
         at_work = {one.engine for one in busy if isinstance(one, Question)}
         others = self._soon or self._uncut
-        both = self._startups and bool(self._beside) and self._beside[0].takes == "long"
-        if self._beside and (not others or (most > 1 and len(at_work & self._slow) < 1 + both)):
+        second = self._startups and self._second_in_turn()
+        cut_first = second and not self._uncut.keys() <= at_work
+        slow = len(at_work & self._slow)
+        if self._beside and (not others or (most > 1 and slow < 1 + (second and not cut_first))):
             return self._long(most - len(busy) - bool(others))
-        if self._soon:
+        if self._soon and not cut_first:
             engine = self._soon.pop(0)
             left, self._first = left if self._first else left * PATIENCE, False
             return Question(engine, self._topology, self._collective, self._size, left, cuts=False)
@@ -272,6 +279,12 @@ class _Agenda:
             del self._uncut[best.engine]
             return Cutting(best, self._size, left)
         return None
+
+    def _second_in_turn(self) -> bool:
+        """Whether a slow engine that may end early stands before all quick ones that are left."""
+        if not self._beside or self._beside[0].takes == "all":
+            return False
+        return not self._soon or self._place[self._beside[0].engine] < self._place[self._soon[0]]
 
     def beside(self, most: int) -> Question | None:
         """The first slow question, if of `most` workers one is free while the others run."""

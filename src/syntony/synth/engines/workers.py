@@ -187,6 +187,11 @@ class Workers:
         worker.ask(question, self.now())
         self._busy[worker.connection] = worker
 
+    def arrived(self) -> Iterator[Found | Refused]:
+        """The answers that are there, without waiting."""
+        while wait(list(self._busy), 0.0):
+            yield from self.answers()
+
     def answers(self) -> Iterator[Found | Refused]:
         """Waits for answers, ends and limits, for at least one of them; someone must be at work."""
         ready: list[object] = []
