@@ -10,6 +10,7 @@
 // A fault is kept until take_fault(), which returns it once; the transport throws it from progress().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -91,14 +92,16 @@ class FrameLink : protected FrameSink {
   }
   [[nodiscard]] bool lost() const { return !lost_.empty(); }
   [[nodiscard]] bool owes_credits() const { return !owed_.empty(); }
+  /// True if one of them should be paid without waiting for a frame that goes the same way.
+  [[nodiscard]] bool owes_due_credits() const { return std::ranges::any_of(owed_, &FrameReceiver::due); }
   /// True if the peer has released every frame.
   [[nodiscard]] bool all_released() const;
-  /// Gives what is owed: `give` is called with each credit for at least `least` frames; none on a lost link.
-  template <typename Give>
-  void pay_credits(std::uint64_t least, const Give& give) {
+  /// Gives what is owed to the receivers that `pays` chooses: `give` is called with each credit; none on a lost link.
+  template <typename Pays, typename Give>
+  void pay_credits(const Pays& pays, const Give& give) {
     std::size_t kept = 0;
     for (FrameReceiver* receiver : owed_) {
-      if (!lost() && receiver->owed() > 0 && receiver->owed() < least) {
+      if (!lost() && receiver->owed() > 0 && !pays(*receiver)) {
         owed_[kept++] = receiver;
         continue;
       }

@@ -64,7 +64,11 @@ bool FrameSender::credit(std::uint64_t count) {
 }
 
 FrameReceiver::FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& shape)
-    : link_(link), key_(key), slots_(shape.depth, shape.slot_bytes), frames_(shape.depth) {}
+    : link_(link),
+      key_(key),
+      slots_(shape.depth, shape.slot_bytes),
+      frames_(shape.depth),
+      late_(shape.depth - std::min(shape.depth, StreamShape{}.depth)) {}
 
 const FrameHeader* FrameReceiver::front() {
   const Frame& frame = frames_[released_ % frames_.size()];
@@ -77,7 +81,9 @@ const std::byte* FrameReceiver::payload() const {
 }
 
 void FrameReceiver::release() {
+  constexpr std::uint32_t kShort = 2048;  // less than a slice of low priority, whose frames on their way are counted
   Frame& frame = frames_[released_ % frames_.size()];
+  due_ |= frame.header.length > kShort;
   frame.state = State::empty;
   frame.elsewhere = nullptr;
   ++released_;

@@ -10,8 +10,9 @@
 // in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects(). A wire to a
 // peer that can read our memory lends the sender its slots (lent_room()), and the receiver reads those.
 //
-// A credit is the number of frames released so far, so it may arrive late, twice or in any order. A slot takes as much
-// memory as the largest frame that it has held, rounded up to a power of two.
+// A credit is the number of frames released so far, so it may arrive late, twice or in any order. Those for short
+// frames may wait for a frame that goes the same way, as long as the sender has as many slots as Programs count on. A
+// slot takes as much memory as the largest frame that it has held, rounded up to a power of two.
 #pragma once
 
 #include <cstddef>
@@ -126,9 +127,17 @@ class FrameReceiver final : public Receiver {
   [[nodiscard]] std::uint64_t released() const { return released_; }
   /// Frames released but not yet reported to the sender.
   [[nodiscard]] std::uint64_t owed() const { return released_ - told_; }
-  void forget_told() { told_ = 0; }
+  /// True if the sender may need this report soon.
+  [[nodiscard]] bool due() const { return due_ || owed() > late_; }
+  void forget_told() {
+    told_ = 0;
+    due_ = true;
+  }
   /// Reports the number of frames released so far to the sender.
-  [[nodiscard]] std::uint64_t tell() { return told_ = released_; }
+  [[nodiscard]] std::uint64_t tell() {
+    due_ = false;
+    return told_ = released_;
+  }
 
   bool owes_credit = false;  // set by the link: this stream is in its list of those that owe one
 
@@ -146,6 +155,8 @@ class FrameReceiver final : public Receiver {
   std::vector<Frame> frames_;
   std::uint64_t released_ = 0;
   std::uint64_t told_ = 0;
+  std::uint64_t late_;  // reports that may wait
+  bool due_ = false;
 };
 
 }  // namespace syntony

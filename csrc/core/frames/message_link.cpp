@@ -59,7 +59,8 @@ bool MessageLink::write() {
 
 bool MessageLink::pay(std::uint64_t least) {
   bool moved = false;
-  pay_credits(least, [&](const FramePrefix& credit) {
+  const auto pays = [least](const FrameReceiver& receiver) { return receiver.owed() >= least; };
+  pay_credits(pays, [&](const FramePrefix& credit) {
     send_credit(credit);
     moved = true;
   });

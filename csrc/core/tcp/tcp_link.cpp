@@ -67,7 +67,7 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
     FrameLink::pass(key, number, header, payload, slot);
     return;
   }
-  pay_credits();
+  pay_credits(true);
   if (has_spare()) {  // another flow may have to send it again
     std::memcpy(slot, payload, header.length);
     enqueue(key, number, header, slot);
@@ -90,12 +90,12 @@ TcpFlow& TcpLink::flow_for(StreamKey key, const FrameHeader& header) {
 }
 
 bool TcpLink::wants_write() const {
-  return owes_credits() ||
+  return must_pay() ||
          std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.writable() && flow.unsent_entries() > 0; });
 }
 
 bool TcpLink::unsent() const {
-  return owes_credits() || std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
+  return must_pay() || std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
 }
 
 TcpFlow& TcpLink::flow_for_credit() {
@@ -105,12 +105,17 @@ TcpFlow& TcpLink::flow_for_credit() {
   })];
 }
 
-void TcpLink::pay_credits() {
-  FrameLink::pay_credits(1, [this](const FramePrefix& credit) { flow_for_credit().push(credit); });
+void TcpLink::pay_credits(bool all) {
+  if (!owes_credits()) return;
+  FrameLink::pay_credits([all](const FrameReceiver& receiver) { return all || receiver.due(); },
+                         [this](const FramePrefix& credit) { flow_for_credit().push(credit); });
 }
 
-bool TcpLink::write() {
-  pay_credits();  // credits of one pass are sent with its frames, in the same system call
+bool TcpLink::write(bool quiet) {
+  // Credits of one pass are sent with its frames, in the same system call. Alone they would cost a small operation as
+  // much again.
+  const bool sends = std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
+  pay_credits(quiet || sends || has_spare());
   bool moved = false;
   for (TcpFlow& flow : flows_) {
     const TcpFlow::Outcome outcome = flow.write();
@@ -123,7 +128,7 @@ bool TcpLink::write() {
 
 bool TcpLink::flushed() const {
   if (lost()) return true;
-  return ended_.empty() && !owes_credits() && std::ranges::all_of(flows_, [](const TcpFlow& flow) {
+  return ended_.empty() && !must_pay() && std::ranges::all_of(flows_, [](const TcpFlow& flow) {
            return flow.unsent_entries() == 0 && acknowledged(flow.socket());
          });
 }

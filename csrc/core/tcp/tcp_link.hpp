@@ -39,11 +39,14 @@ class TcpLink final : public FrameLink {
   /// No socket will ever be opened: `why` names the rank. Waiting frames are lost.
   void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }
-  /// Hands credits and frames to the kernel. True if anything moved.
-  bool write();
+  /// Hands credits and frames to the kernel. True if anything moved. Credits that are not due go only with a frame, or
+  /// if this rank is `quiet`.
+  bool write(bool quiet = false);
   bool read(TcpFlow& flow, TcpFlow::Aside& aside);
   /// True if something waits for write() and the kernel may accept it.
   [[nodiscard]] bool wants_write() const;
+  /// True if credits wait that are not due.
+  [[nodiscard]] bool owes_late() const { return !lost() && owes_credits(); }
   /// True if something waits for write(), whether or not the kernel would accept it.
   [[nodiscard]] bool unsent() const;
   /// True if everything committed and released has reached the peer's kernel, or never will.
@@ -73,7 +76,8 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] std::size_t send_again(std::size_t flow);
   void suspect(std::size_t flow);
   [[nodiscard]] TcpFlow& flow_for(StreamKey key, const FrameHeader& header);
-  void pay_credits();
+  [[nodiscard]] bool must_pay() const { return has_spare() ? owes_credits() : owes_due_credits(); }
+  void pay_credits(bool all);
   [[nodiscard]] TcpFlow& flow_for_credit();
   /// The connection is unusable from now on.
   void break_off(int failure);

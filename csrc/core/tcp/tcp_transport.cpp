@@ -118,7 +118,32 @@ bool TcpTransport::progress() {
   for (const std::unique_ptr<TcpLink>& link : links_) {
     if (std::optional<Error> fault = link->take_fault()) throw *std::move(fault);
   }
+  if (!moved) return pay_late();
+  quiet_since_ = {};
+  return true;
+}
+
+/// Peers get their credits at the latest when this rank has waited for a while. They seldom need them earlier: what is
+/// not due hinders only an operation that may have few frames on their way, as a more urgent one is moving.
+bool TcpTransport::pay_late() {
+  constexpr std::chrono::microseconds kQuiet{30};
+  if (std::ranges::none_of(links_, [](const std::unique_ptr<TcpLink>& link) { return link->owes_late(); }))
+    return false;
+  const TcpLink::Clock::time_point now = TcpLink::Clock::now();
+  if (quiet_since_ == TcpLink::Clock::time_point{}) quiet_since_ = now;
+  return now - quiet_since_ >= kQuiet && pay_now();
+}
+
+bool TcpTransport::pay_now() {
+  bool moved = false;
+  for (const std::unique_ptr<TcpLink>& link : links_) {
+    if (link->owes_late()) moved |= link->write(true);
+  }
   return moved;
+}
+
+void TcpTransport::sleeping(bool asleep) {
+  if (asleep) pay_now();
 }
 
 /// Links with several sockets are looked after while something is on its way; one that is idle costs nothing.

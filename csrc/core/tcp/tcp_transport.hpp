@@ -41,7 +41,7 @@ class TcpTransport final : public Transport {
   bool progress() override;
   /// Hands what was committed or released to the kernel, which wakes the peers. Faults are left to progress().
   void wake() override;
-  void sleeping(bool) override {}
+  void sleeping(bool asleep) override;
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
   [[nodiscard]] bool unsent() const override;
   [[nodiscard]] std::shared_ptr<Wires> wires() const override { return wires_; }
@@ -66,6 +66,8 @@ class TcpTransport final : public Transport {
   void open(TcpLink& link, std::size_t flow, UniqueFd socket, std::string endpoint);
   void meet();
   bool write_all();
+  bool pay_late();
+  bool pay_now();
   void notice_events();
   void look_after_links();
 
@@ -82,6 +84,7 @@ class TcpTransport final : public Transport {
   bool knocked_ = false;                     // something concerns the meeting
   bool timed_ = false;                       // the timer runs
   bool due_ = false;                         // it has expired
+  TcpLink::Clock::time_point quiet_since_;   // when nothing moved for the first time; unset: something has since
 };
 
 }  // namespace syntony
