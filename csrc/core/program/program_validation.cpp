@@ -287,6 +287,11 @@ class Validator {
 
 }  // namespace
 
-void Program::validate() { Validator(*this).run(); }
+void Program::validate() {
+  Validator(*this).run();
+  // No rows come after this. What was reserved for more is up to half of a large Program, and every rank holds it.
+  const auto fit = [](auto&... tables) { (tables.shrink_to_fit(), ...); };
+  fit(chunks, slots, instructions, operands, dependencies, space_start, lane_start, first_lane);
+}
 
 }  // namespace syntony

@@ -213,6 +213,7 @@ class TcpControl final : public ControlPlane {
   std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not
   RankSet fresh_;              // ranks that have answered in it
   Clock::time_point epoch_began_;
+  Clock::time_point epoch_heard_;  // the last answer in it
   Time time_;
   bool curious_ = false;          // somebody waits for what this rank starts next
   std::optional<Abort> aborted_;  // the first one, by this rank or by a peer

@@ -35,6 +35,9 @@ namespace {
 /// Every rank answers in an epoch, so with many ranks epochs are rare. The lowest waiting rank begins, and ranks that
 /// hear of it before their turn do not, so that there is usually one tree at a time.
 constexpr std::chrono::microseconds kEpochPerRank{500};
+/// Where machines are so busy that answers take long, ranks ask up to this much less often: most of the time is for
+/// what they wait for.
+constexpr int kLessOften = 4;
 constexpr unsigned kRankDigits = 20;     // of an epoch
 constexpr unsigned kVersionDigits = 20;  // of statuses in an epoch: equal statuses have equal versions
 
@@ -65,13 +68,14 @@ std::vector<std::byte> body_of(const std::pair<std::uint64_t, std::string>& post
 void TcpControl::begin_epoch(std::uint64_t epoch, Edge* asker) {
   const Clock::time_point now = Clock::now();
   if (asker == nullptr) {
-    if (now - epoch_began_ < kEpochPerRank * (identity_.ranks + identity_.rank)) return;
+    const Clock::duration each = kEpochPerRank * (identity_.ranks + identity_.rank);
+    if (now - epoch_began_ < each + kLessOften * std::min(epoch_heard_ - epoch_began_, each)) return;
     epoch = ((epoch_ >> kRankDigits) + 1) << kRankDigits | identity_.rank;
   }
   if (epoch <= epoch_) return;
   const bool another = epoch >> kRankDigits != epoch_ >> kRankDigits;
   epoch_ = epoch;
-  epoch_began_ = now;
+  epoch_began_ = epoch_heard_ = now;
   if (another) fresh_.clear();
   for (Edge& edge : edges_) {
     edge.listens = &edge == asker;
@@ -165,7 +169,10 @@ bool TcpControl::take_statuses(Edge& edge, std::span<const std::byte> body) {
     });
     if (!there) return false;
   }
-  if (epoch == epoch_) edge.listens = true;
+  if (epoch == epoch_) {
+    edge.listens = true;
+    epoch_heard_ = Clock::now();
+  }
   return true;
 }
 
