@@ -50,6 +50,14 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+def from_a_line(data: Bytes) -> Bytes:
+    """A copy that begins at a cache line."""
+    memory = np.empty(data.size + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    memory[begin : begin + data.size] = data
+    return memory[begin : begin + data.size]
+
+
 def as_torch(dtype: str, data: Bytes) -> torch.Tensor:
     return torch.from_numpy(data).view(getattr(torch, dtype))
 
@@ -184,6 +192,12 @@ def test_reduce(dtype: str, op: str, rng: np.random.Generator) -> None:
             _core.reduce(dtype, op, results[0], sources)
             assert (frame[:size] == 0xA5).all()
             assert (frame[-size:] == 0xA5).all()
+            for first in (0, 16, size):  # at the beginning of a cache line, within one, anywhere
+                frame = from_a_line(np.full(first + (count + 1) * size, 0xA5, np.uint8))
+                results.append(frame[first:-size])
+                _core.reduce(dtype, op, results[-1], sources, past=True)
+                assert (frame[:first] == 0xA5).all()
+                assert (frame[-size:] == 0xA5).all()
             for k in range(operands):  # in place of any source
                 aliased = [source.copy() for source in sources]
                 _core.reduce(dtype, op, aliased[k], aliased)
@@ -306,6 +320,8 @@ def test_integer_division_truncates_toward_zero(dtype: str, divisor: int, rng: n
 
 def test_refusals() -> None:
     four, six = np.zeros(4, np.uint8), np.zeros(6, np.uint8)
+    with pytest.raises(ValueError, match="a result past the caches is none of its sources"):
+        _core.reduce("float32", "sum", four, [four, np.zeros(4, np.uint8)], past=True)
     with pytest.raises(ValueError, match="band has no meaning for float32"):
         _core.reduce("float32", "band", four, [four])
     with pytest.raises(ValueError, match="max has no meaning for complex64"):
@@ -344,8 +360,9 @@ for dtype in _core.DTYPES:
         result = np.empty_like(sources[0])
         for op in _core.REDUCE_OPS:
             for operands in range(2, 6) if _core.supports(dtype, op) else ():
-                _core.reduce(dtype, op, result, sources[:operands])
-                digest.update(result)
+                for past in (False, True):
+                    _core.reduce(dtype, op, result, sources[:operands], past)
+                    digest.update(result)
         if dtype.startswith(("float", "bfloat", "complex")) and dtype != "float8_e8m0fnu":
             _core.scale(dtype, result, sources[0], 0.3)
             digest.update(result)

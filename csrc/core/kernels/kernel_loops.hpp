@@ -140,7 +140,38 @@ inline std::size_t bytes_before_line(const std::byte* dst) {
   return bytes % kLongestElement == 0 ? bytes : 0;
 }
 
-template <class Format, class Op>
+/// How a reduction writes its blocks: through the caches,
+struct ThroughCaches {
+  [[gnu::always_inline]] static void fetch(std::byte* dst, const std::byte* const* /*sources*/, std::size_t line) {
+    fetch_to_write(dst + line);
+  }
+  template <class B>
+  [[gnu::always_inline]] static void store(std::byte* to, const B& block) {
+    block.store(to);
+  }
+  static void finish() {}
+};
+
+/// or past them, by an instruction set that has stream() for a register's bytes, and finish() to order such stores
+/// before later ones. Then nothing hides the latency of loads, so the sources are fetched early (a reduction has two at
+/// least).
+template <class Isa>
+struct PastCaches {
+  [[gnu::always_inline]] static void fetch(std::byte* /*dst*/, const std::byte* const* sources, std::size_t line) {
+    __builtin_prefetch(sources[0] + line);
+    __builtin_prefetch(sources[1] + line);
+  }
+  template <class B>
+  [[gnu::always_inline]] static void store(std::byte* to, const B& block) {
+    if (reinterpret_cast<std::uintptr_t>(to) % kLine != 0) return block.store(to);
+    alignas(kLine) std::byte bytes[B::kBytes];
+    block.store(bytes);
+    for (std::size_t at = 0; at < B::kBytes; at += Isa::kBytes) Isa::stream(to + at, bytes + at);
+  }
+  static void finish() { Isa::finish(); }
+};
+
+template <class Format, class Op, class Stores>
 void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes) {
   using B = Block<Format>;
   const auto partial = [&](std::size_t at, std::size_t part) {
@@ -153,13 +184,14 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
   if (lead != 0 && lead < B::kBytes && bytes > kShort) partial(0, at = lead);
   for (; bytes - at >= B::kBytes; at += B::kBytes) {
     for (std::size_t line = at + kAhead; line < std::min(bytes, at + kAhead + B::kBytes); line += kLine) {
-      fetch_to_write(dst + line);
+      Stores::fetch(dst, sources, line);
     }
     B acc(sources[0] + at);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + at));
-    acc.store(dst + at);
+    Stores::store(dst + at, acc);
   }
   if (const std::size_t rest = bytes - at; rest != 0) partial(at, rest);
+  Stores::finish();
 }
 
 template <class Format, class F>
@@ -207,63 +239,70 @@ void scalar_loop(std::byte* dst, const std::byte* src, std::size_t bytes, double
 template <class Isa>
 class TableBuilder {
  public:
-  explicit constexpr TableBuilder(std::string_view isa) : table_{isa, {}, {}, {}} {}
+  explicit constexpr TableBuilder(std::string_view isa) : table_{isa, {}, {}, {}, {}} {}
 
   /// Sums, products and bitwise operations ignore the sign, so they are computed on `Unsigned`, where wrapping is
   /// defined.
   template <class T>
   constexpr TableBuilder& integer(DType dtype) {
     using Unsigned = Integer<Isa, std::make_unsigned_t<T>>;
-    set(dtype, ReduceOp::sum, &reduce_loop<Unsigned, Sum>);
-    set(dtype, ReduceOp::product, &reduce_loop<Unsigned, Product>);
-    set(dtype, ReduceOp::min, &reduce_loop<Integer<Isa, T>, Min>);
-    set(dtype, ReduceOp::max, &reduce_loop<Integer<Isa, T>, Max>);
+    set<Unsigned, Sum>(dtype, ReduceOp::sum);
+    set<Unsigned, Product>(dtype, ReduceOp::product);
+    set<Integer<Isa, T>, Min>(dtype, ReduceOp::min);
+    set<Integer<Isa, T>, Max>(dtype, ReduceOp::max);
     return bits<Integer<Isa, std::uint64_t>>(dtype);
   }
 
   constexpr TableBuilder& boolean(DType dtype) {
     using Format = Boolean<Isa>;
-    set(dtype, ReduceOp::sum, &reduce_loop<Format, Or>);
-    set(dtype, ReduceOp::max, &reduce_loop<Format, Or>);
-    set(dtype, ReduceOp::product, &reduce_loop<Format, And>);
-    set(dtype, ReduceOp::min, &reduce_loop<Format, And>);
+    set<Format, Or>(dtype, ReduceOp::sum);
+    set<Format, Or>(dtype, ReduceOp::max);
+    set<Format, And>(dtype, ReduceOp::product);
+    set<Format, And>(dtype, ReduceOp::min);
     return bits<Format>(dtype);
   }
 
   template <class Format>
   constexpr TableBuilder& real(DType dtype) {
-    set(dtype, ReduceOp::sum, &reduce_loop<Format, Sum>);
-    set(dtype, ReduceOp::product, &reduce_loop<Format, Product>);
+    set<Format, Sum>(dtype, ReduceOp::sum);
+    set<Format, Product>(dtype, ReduceOp::product);
     order<Format>(dtype);
     return scalars<Format>(dtype);
   }
 
   template <class Real>
   constexpr TableBuilder& complex(DType dtype) {
-    set(dtype, ReduceOp::sum, &reduce_loop<Real, Sum>);
-    set(dtype, ReduceOp::product, &reduce_loop<ComplexOf<Real>, Product>);
+    set<Real, Sum>(dtype, ReduceOp::sum);
+    set<ComplexOf<Real>, Product>(dtype, ReduceOp::product);
     return scalars<Real>(dtype);
   }
 
   template <class Format>
   constexpr TableBuilder& order(DType dtype) {
-    set(dtype, ReduceOp::min, &reduce_loop<Format, Min>);
-    set(dtype, ReduceOp::max, &reduce_loop<Format, Max>);
+    set<Format, Min>(dtype, ReduceOp::min);
+    set<Format, Max>(dtype, ReduceOp::max);
     return *this;
   }
 
   [[nodiscard]] constexpr KernelTable table() const { return table_; }
 
  private:
-  constexpr void set(DType dtype, ReduceOp op, KernelTable::Reduce kernel) {
-    table_.reduce[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)] = kernel;
+  template <class Format, class Op>
+  constexpr void set(DType dtype, ReduceOp op) {
+    const auto type = static_cast<std::size_t>(dtype), operation = static_cast<std::size_t>(op);
+    table_.reduce[type][operation] = &reduce_loop<Format, Op, ThroughCaches>;
+    if constexpr (requires(std::byte* to) { Isa::stream(to, to); }) {
+      table_.reduce_past[type][operation] = &reduce_loop<Format, Op, PastCaches<Isa>>;
+    } else {
+      table_.reduce_past[type][operation] = table_.reduce[type][operation];
+    }
   }
 
   template <class Format>
   constexpr TableBuilder& bits(DType dtype) {
-    set(dtype, ReduceOp::band, &reduce_loop<Format, And>);
-    set(dtype, ReduceOp::bor, &reduce_loop<Format, Or>);
-    set(dtype, ReduceOp::bxor, &reduce_loop<Format, Xor>);
+    set<Format, And>(dtype, ReduceOp::band);
+    set<Format, Or>(dtype, ReduceOp::bor);
+    set<Format, Xor>(dtype, ReduceOp::bxor);
     return *this;
   }
 

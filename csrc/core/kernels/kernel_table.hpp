@@ -16,6 +16,7 @@ struct KernelTable {
 
   std::string_view isa;
   Reduce reduce[kDTypes.size()][kReduceOps.size()];
+  Reduce reduce_past[kDTypes.size()][kReduceOps.size()];  ///< past the caches, if the instruction set can
   Map scale[kDTypes.size()];
   Map divide[kDTypes.size()];  ///< floating point only; integer division needs no vectors and lives in kernels.cpp
 };

@@ -79,12 +79,11 @@ void divide_integers(std::byte* data, std::size_t count, std::int64_t divisor) {
   }
 }
 
-}  // namespace
+using Reductions = KernelTable::Reduce[kDTypes.size()][kReduceOps.size()];
 
-bool supports(DType dtype, ReduceOp op) { return kPortableKernels.reduce[index_of(dtype)][index_of(op)] != nullptr; }
-
-void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources, std::size_t count) {
-  const KernelTable::Reduce kernel = table().reduce[index_of(dtype)][index_of(op)];
+void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* dst,
+               std::span<const std::byte* const> sources, std::size_t count) {
+  const KernelTable::Reduce kernel = kernels[index_of(dtype)][index_of(op)];
   if (kernel == nullptr) refuse(name_of(op), dtype);
   if (sources.empty()) throw std::invalid_argument("reduce needs at least one source");
   const std::size_t bytes = count * size_of(dtype);
@@ -95,6 +94,19 @@ void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte*
   } else if (dst != sources[0]) {
     std::memcpy(dst, sources[0], bytes);
   }
+}
+
+}  // namespace
+
+bool supports(DType dtype, ReduceOp op) { return kPortableKernels.reduce[index_of(dtype)][index_of(op)] != nullptr; }
+
+void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources, std::size_t count) {
+  reduce_by(table().reduce, dtype, op, dst, sources, count);
+}
+
+void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                 std::size_t count) {
+  reduce_by(table().reduce_past, dtype, op, dst, sources, count);
 }
 
 void scale(DType dtype, std::byte* dst, const std::byte* src, std::size_t count, double factor) {

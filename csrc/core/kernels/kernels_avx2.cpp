@@ -21,6 +21,10 @@ struct Avx2 {
   [[gnu::always_inline]] static Half narrow_half(Single v) {
     return Half(_mm256_cvtps_ph(__m256(v), _MM_FROUND_TO_NEAREST_INT));
   }
+  [[gnu::always_inline]] static void stream(std::byte* to, const std::byte* from) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), _mm256_load_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+  static void finish() { _mm_sfence(); }
 };
 
 }  // namespace

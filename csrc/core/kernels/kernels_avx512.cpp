@@ -29,6 +29,10 @@ struct Avx512 {
   [[gnu::always_inline]] static Half narrow_half(Single v) {
     return Half(_mm512_maskz_cvtps_ph(kAllLanes, __m512(v), _MM_FROUND_TO_NEAREST_INT));
   }
+  [[gnu::always_inline]] static void stream(std::byte* to, const std::byte* from) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(from));
+  }
+  static void finish() { _mm_sfence(); }
 };
 
 }  // namespace

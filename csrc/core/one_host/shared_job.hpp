@@ -48,12 +48,13 @@ struct SharedJob {
   void show(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements > 0 && to != from) rounds.shown_copy()(to, from, elements * element_bytes);
   }
-  /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed.
+  /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed. `past`
+  /// the caches, if `to` is none of the sources.
   template <typename Source>
-  void reduce_all(std::byte* to, std::size_t elements, const Source& source) const {
+  void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false) const {
     std::array<const std::byte*, kMostRanksOfHost> sources;
     for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
-    reduce(call.dtype, call.op, to, std::span(sources).first(ranks), elements);
+    (past ? reduce_past : reduce)(call.dtype, call.op, to, std::span(sources).first(ranks), elements);
   }
   /// The part of a stretch that rank `of` reduces: whole cache lines.
   [[nodiscard]] Stretch share(std::uint32_t of, Stretch whole) const {

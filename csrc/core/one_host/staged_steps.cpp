@@ -103,8 +103,10 @@ class ExchangeSteps final : public SharedSteps {
     const Block& block = job_.block(0, job_.rank);
     const Stretch part = piece_of(block);
     if (part.count == 0) return;
-    job_.reduce_all(block.output + part.first * job_.element_bytes, part.count,
-                    [&](std::uint32_t from) { return source(from, block, part.first); });
+    job_.reduce_all(
+        block.output + part.first * job_.element_bytes, part.count,
+        [&](std::uint32_t from) { return source(from, block, part.first); },
+        job_.streams && block.output != block.input);
   }
 
   void take(std::uint32_t from) {
