@@ -87,7 +87,7 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
     assert slow is not None
     assert slow.engine == "pipeline"
     for question in agenda.prompt():
-        agenda.hear(Found(question.engine, schedule, 2.0))
+        agenda.hear(Found(question.engine, schedule, 20.0 if question.engine == "bfb" else 2.0))
     asked: list[tuple[str, bool]] = []
     while (question := agenda.next([slow], 2)) and len(asked) < 20:
         asked.append((question.engine, isinstance(question, Cutting)))
@@ -95,8 +95,9 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
             agenda.hear(Found(question.engine, schedule, 1.0))
     assert asked.index(("hierarchy", False)) < asked.index(("teccl", False))
     before = {engine for engine, cutting in asked[: asked.index(("teccl", False))] if cutting}
-    assert before >= {"forest", "greedy", "bfb", "hierarchy"}
+    assert before >= {"forest", "greedy", "hierarchy"}
     assert ("blink" in before) != early
+    assert ("bfb" in before) != early  # far too slow
 
 
 def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -> None:
@@ -146,14 +147,6 @@ def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, 
         workers.ask(Question("forest", topology, collective, 1 << 20, 60.0, cuts=False))
         assert wait(list(workers._busy), 60.0)
         assert [one.engine for one in workers.arrived()] == ["forest"]
-
-
-def test_exact_steps_are_tried_for_roots_of_larger_networks() -> None:
-    """A single root's data that is neither copied nor summed leaves few choices."""
-    topology = random_network(0)
-    for kind, worth in (("gather", True), ("scatter", True), ("all_gather", False)):
-        able = {one.engine for one in CANDIDATES if one.worth(topology, Collective.make(kind, topology.ranks))}
-        assert ("sccl" in able) == worth
 
 
 @pytest.mark.parametrize("name", ["pipeline", "teccl"])

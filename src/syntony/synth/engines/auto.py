@@ -45,6 +45,8 @@ PATIENCE = 0.5
 """The part of the remaining time that an engine gets while others wait; the very first one gets all of it."""
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
+HOPEFUL = 4.0
+"""Cuts of a result that takes more than this many times as long as the best do not come before a slow engine."""
 SEARCHING = 0.9
 """The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
@@ -78,11 +80,6 @@ def _paths(topology: Topology, collective: Collective) -> bool:
 def _few_trees(topology: Topology, collective: Collective) -> bool:
     """Few equal trees stream better through switches than many unequal ones."""
     return _trees(topology, collective) and _up_to(64, 512)(topology, collective)
-
-
-def _few_steps(topology: Topology, collective: Collective) -> bool:
-    """Without copies or sums, a single root's data leaves fewer choices."""
-    return collective.ranks <= (16 if collective.kind in ("gather", "scatter") else 8)
 
 
 def _direct(topology: Topology, collective: Collective) -> bool:
@@ -119,7 +116,7 @@ CANDIDATES = (
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("sccl", _few_steps, "all"),
+    Candidate("sccl", _up_to(16), "all"),
     Candidate("taccl", _up_to(32), "all"),
 )
 """In the order in which they run; slow ones beside the others, the first of them at once, the next in their turn where
@@ -250,6 +247,7 @@ class _Agenda:
         self._slow = {candidate.engine for candidate in self._beside}
         self._first = True
         self._startups = False  # whether latency matters at this size, as far as answers tell
+        self._best = float("inf")  # seconds of the best of all answers
         self._least: dict[str, float] = {}  # by engine, seconds of its best result
         self._uncut: dict[str, Found] = {}  # by engine, that result until it is cut
 
@@ -266,7 +264,8 @@ class _Agenda:
         at_work = {one.engine for one in busy if isinstance(one, Question)}
         others = self._soon or self._uncut
         second = self._startups and self._second_in_turn()
-        cut_first = second and not self._uncut.keys() <= at_work
+        hopeful = (one.engine for one in self._uncut.values() if one.seconds <= HOPEFUL * self._best)
+        cut_first = second and not at_work.issuperset(hopeful)
         slow = len(at_work & self._slow)
         if self._beside and (not others or (most > 1 and slow < 1 + (second and not cut_first))):
             return self._long(most - len(busy) - bool(others))
@@ -304,6 +303,7 @@ class _Agenda:
         if answer.schedule.bounds is not None:
             latency = answer.schedule.bounds.latency.seconds
             self._startups = latency > STARTUPS * answer.schedule.bounds.seconds(self._size)
+        self._best = min(self._best, answer.seconds)
         if not answer.cut and answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds
             self._uncut[answer.engine] = answer
