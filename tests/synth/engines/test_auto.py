@@ -92,7 +92,7 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
     while (question := agenda.next([slow], 2)) and len(asked) < 20:
         asked.append((question.engine, isinstance(question, Cutting)))
         if not isinstance(question, Cutting):
-            agenda.hear(Found(question.engine, schedule, 1.0))
+            agenda.hear(Found(question.engine, schedule, 2.0))
     assert asked.index(("hierarchy", False)) < asked.index(("teccl", False))
     before = {engine for engine, cutting in asked[: asked.index(("teccl", False))] if cutting}
     assert before >= {"forest", "greedy", "hierarchy"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection, Iterator
 from itertools import chain, pairwise
 
 import numpy as np
@@ -12,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _solve
+from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_program, check_schedule
-from syntony.synth.engines import greedy
+from syntony.synth.engines import greedy, workers
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline import search as pipeline
+from syntony.synth.engines.pipeline import slicing
 from syntony.synth.engines.pipeline.list_scheduling import _Tasks, at_pace, by_urgency
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import in_slices
@@ -226,6 +229,47 @@ def test_slices_that_are_due_one_after_another_overlap_sums_and_copies() -> None
     schedule = in_slices(forest.run(topology, Collective.make("all_reduce", 16), 1 << 20, Budget()), 2)
     times = [simulate(valid(by_urgency(schedule, 1 << 20, slices)), 1 << 20).seconds for slices in (1, 2)]
     assert times[1] < times[0]
+
+
+def test_many_more_slices_than_the_best_number_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them would take as long to simulate as all before."""
+    topology = parse("star:4")
+    schedule = greedy.run(topology, Collective.make("broadcast", 4), 1 << 20, Budget())
+    simulated: list[int] = []
+
+    def seconds(cut: Schedule, size: int) -> float:
+        simulated.append(len(cut.transfers) // len(schedule.transfers))
+        return 2.0 - (simulated[-1] == 2)
+
+    monkeypatch.setattr(workers, "seconds_at", seconds)
+    found = list(workers._cuts(workers.Found("greedy", schedule, 2.0), 1 << 20, Budget()))
+    assert [one.seconds for one in found] == [1.0]
+    assert set(simulated) == {slices for slices in slicing.SLICES if slices <= 2 * slicing.BEYOND}
+    assert max(simulated) < max(slicing.SLICES)
+
+
+def test_orders_that_are_slow_with_each_forest_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are on this network, and what is found stays the same."""
+    topology, size = random_network(2), 1 << 26
+    collective = Collective.make("all_reduce", topology.ranks)
+    glance = pipeline.glanced
+    left_out: list[set[str]] = []
+
+    def noted(
+        schedule: Schedule, size: int, stages: int, transfers: int, without: Collection[str] = ()
+    ) -> Iterator[tuple[str, Schedule]]:
+        left_out.append(set(without))
+        return glance(schedule, size, stages, transfers, without)
+
+    monkeypatch.setattr(pipeline, "glanced", noted)
+    found = pipeline.run(topology, collective, size, Budget())
+    assert left_out[: pipeline.GLANCED] == [set()] * pipeline.GLANCED
+    assert any(left_out)
+    monkeypatch.setattr(pipeline, "DULL", np.inf)
+    left_out.clear()
+    thorough = pipeline.run(topology, collective, size, Budget())
+    assert not any(left_out)
+    assert simulate(found, size).seconds == simulate(thorough, size).seconds
 
 
 def test_what_is_better_is_told_while_the_search_goes_on() -> None:

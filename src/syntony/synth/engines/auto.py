@@ -45,7 +45,7 @@ PATIENCE = 0.5
 """The part of the remaining time that an engine gets while others wait; the very first one gets all of it."""
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
-HOPEFUL = 4.0
+HOPEFUL = 2.0
 """Cuts of a result that takes more than this many times as long as the best do not come before a slow engine."""
 SEARCHING = 0.9
 """The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""

@@ -28,7 +28,7 @@ from syntony import _core
 from syntony.base.deadline import CLOCK
 from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
-from syntony.synth.engines.pipeline.slicing import streamed
+from syntony.synth.engines.pipeline.slicing import BEYOND, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
@@ -115,11 +115,13 @@ class Cutting:
 def _cuts(best: Found, size: int, budget: Budget) -> Iterator[Found]:
     if best.schedule.in_network:
         return
-    for cut in streamed(best.schedule, size):
-        if not budget.left():
+    most = 1
+    for slices, cut in streamed(best.schedule, size):
+        if slices > BEYOND * most or not budget.left():
             return
         seconds = seconds_at(cut, size)
         if seconds < best.seconds * GAIN:
+            most = slices
             best = Found(best.engine, cut, seconds, cut=True)
             yield best
 

@@ -9,7 +9,7 @@ messages of any length are cut, and each slice may get separate steps afterwards
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -24,15 +24,19 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Numbers of slices per chunk that are tried, as long as slices have at least"""
+"""Numbers of slices per chunk that are tried, up to"""
+BEYOND = 16
+"""this times the number that is best so far, and"""
 LEAST_BYTES = 1024
-"""bytes and there are at most"""
+"""bytes in a slice, if there are at most"""
 MOST_TRANSFERS = 40_000
 """transfers in total. Longer messages stream anyway (skews, csrc/core/program/program.hpp)."""
 
 
-def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedule]:
+def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[int, Schedule]]:
     """The schedule in several numbers of slices for `size` bytes, with its bounds but no proof, each in some orders.
+
+    Numbers ascend, and so does what a simulation costs: more than BEYOND times the best number are hardly worth it.
 
     `stages`: groups of this many chunks of the schedule follow each other, as slices do.
     """
@@ -40,25 +44,35 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedul
         whole = expand(schedule)
         for slices in _numbers(whole, size, MOST_TRANSFERS):
             cut = _cut(whole, slices)
-            yield from _orders(cut, size, slices, stages)
-            yield by_urgency(cut, size)
+            for _, ordered in _orders(cut, size, slices, stages):
+                yield slices, ordered
+            yield slices, by_urgency(cut, size)
 
 
-def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Iterator[Schedule]:
-    """The schedule in about `transfers` transfers, in the orders that are most often the best."""
+def glanced(
+    schedule: Schedule, size: int, stages: int, transfers: int, without: Collection[str] = ()
+) -> Iterator[tuple[str, Schedule]]:
+    """The schedule in about `transfers` transfers, in the orders that are most often the best, with their names.
+
+    `without` these.
+    """
     whole = expand(schedule)
     slices = _numbers(whole, size, transfers)[-1]
-    yield from _orders(_cut(whole, slices), size, slices, stages)
+    yield from _orders(_cut(whole, slices), size, slices, stages, without)
 
 
-def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Schedule]:
+def _orders(
+    cut: Schedule, size: int, slices: int, stages: int, without: Collection[str] = ()
+) -> Iterator[tuple[str, Schedule]]:
     """Trees that share no link stream best at pace, one slice behind the other; if they share links, ordering by
     urgency is better."""
-    yield cut
-    if slices > 1:
-        yield at_pace(cut, size, slices)
-    for each in sorted({slices, slices * stages} - {1}):
-        yield by_urgency(cut, size, each)
+    if "as cut" not in without:
+        yield "as cut", cut
+    if slices > 1 and "at pace" not in without:
+        yield "at pace", at_pace(cut, size, slices)
+    for name, each in (("slices by urgency", slices), ("slices and stages by urgency", slices * stages)):
+        if name not in without and each > 1 and (each == slices or stages > 1):
+            yield name, by_urgency(cut, size, each)
 
 
 def _numbers(whole: Schedule, size: int, transfers: int) -> list[int]:
