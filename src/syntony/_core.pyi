@@ -292,14 +292,15 @@ def shares_for(rates: Sequence[float]) -> list[int]:
     How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.
     """
 
-SHARED_PIECE_BYTES: int = 131072
-
 def shared_way(collective: str, ranks: int, bytes: int) -> str:
     """
     How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through
-    the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference` (straight
+    the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums in shares) or `reference` (straight
     from the peers' buffers).
     """
+
+def shared_piece_bytes(ranks: int) -> int:
+    """The most that one of so many ranks shows in a round."""
 
 def shared_turn_bytes(ranks: int, bytes: int) -> int:
     """

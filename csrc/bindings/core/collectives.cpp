@@ -18,7 +18,6 @@ using namespace syntony;
 
 /// collective.hpp's table.
 void bind_collectives(nb::module_& m) {
-  m.attr("SHARED_PIECE_BYTES") = kPieceBytes;
   m.def(
       "shared_way",
       [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
@@ -27,8 +26,10 @@ void bind_collectives(nb::module_& m) {
       "collective"_a, "ranks"_a, "bytes"_a,
       "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies "
       "through\n"
-      "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference` (straight\n"
+      "the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums in shares) or `reference` "
+      "(straight\n"
       "from the peers' buffers).");
+  m.def("shared_piece_bytes", &piece_bytes, "ranks"_a, "The most that one of so many ranks shows in a round.");
   m.def("shared_turn_bytes", &turn_bytes, "ranks"_a, "bytes"_a,
         "Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that "
         "it shows.");

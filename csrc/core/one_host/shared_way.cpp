@@ -13,6 +13,7 @@ namespace {
 /// Bytes of a block, but for `held`. From the first four on, ranks read their peers' buffers instead of copies that
 /// stay in cache.
 struct Limits {
+  std::size_t piece;  // piece_bytes()
   std::size_t moved;
   std::size_t gathered;       // all_gather: every rank reads the same blocks
   std::size_t added;          // sums of which each rank wants a part
@@ -30,23 +31,25 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-constexpr Limits kByRegisters{1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_KiB};
+constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_KiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
 // 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
 // outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds, or nearly,
 // is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
-// all_to_all of 8 MiB 500 and 350; all_reduce of 8 MiB 610 and 640).
-constexpr Limits kByStringOfTwo{kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
+// all_to_all of 8 MiB 500 and 350; all_reduce of 8 MiB 610 and 640). In pieces of 128 and 256 KiB: all_gather of 2 MiB
+// 58 and 52 us, all_to_all 63 and 60, all_reduce of 4 MiB 190 and 180, by 4 ranks 930 and 830.
+constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
-constexpr Limits kByString{8_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
+constexpr Limits kByString{256_KiB, 8_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
 static_assert(std::max(kByRegisters.turn, kByStringOfTwo.turn) <= StageBuffer::kStageBytes);
+static_assert(kByString.piece + 2 * kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 
 const Limits& limits(std::uint32_t ranks) {
   if (!copies_by_string()) return kByRegisters;
@@ -81,6 +84,8 @@ bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t by
   const Limits& from = limits(ranks);
   return bytes >= from.streamed && bytes * blocks >= from.held;
 }
+
+std::size_t piece_bytes(std::uint32_t ranks) { return limits(ranks).piece; }
 
 // A store buffer holds shorter pieces, so they need not be far from each other.
 std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) { return bytes < 4_KiB ? 128_KiB : limits(ranks).turn; }

@@ -17,7 +17,7 @@ enum class SharedWay : std::uint8_t {
 };
 
 /// The most that a rank shows in a round.
-inline constexpr std::size_t kPieceBytes = 128_KiB;
+[[nodiscard]] std::size_t piece_bytes(std::uint32_t ranks);
 
 /// Whether copies through the cache reach outputs past it, because they would not stay there. `bytes`: of the longest
 /// block.

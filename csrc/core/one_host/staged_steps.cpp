@@ -26,7 +26,6 @@ namespace {
 // KiB reduce_scatter 64 -> 48 us, 1 MiB all_to_all 640 -> 500).
 constexpr std::size_t kDealtBytes = 384_KiB - kMostRanksOfHost * kCacheLine;
 static_assert(kDealtBytes + kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
-static_assert(kPieceBytes + 2 * kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
@@ -42,7 +41,8 @@ class ExchangeSteps final : public SharedSteps {
       : job_(job),
         longest_(job.call.longest()),
         shown_(job.facts.by_destination ? job.destinations - 1 : 1),
-        piece_(std::max<std::size_t>(1, (shown_ > 1 ? kDealtBytes / shown_ : kPieceBytes) / job.element_bytes)),
+        piece_(
+            std::max<std::size_t>(1, (shown_ > 1 ? kDealtBytes / shown_ : piece_bytes(job.ranks)) / job.element_bytes)),
         pitch_(std::min(piece_, longest_) * job.element_bytes),
         inlined_(pitch_ * shown_ <= StageBuffer::kInlineBytes) {
     if (!inlined_) pitch_ = whole_lines(pitch_);
@@ -131,7 +131,7 @@ class TwoShotSteps final : public SharedSteps {
   explicit TwoShotSteps(const SharedJob& job)
       : job_(job),
         block_(job.call.blocks.front()),
-        piece_(kPieceBytes / job.element_bytes),
+        piece_(piece_bytes(job.ranks) / job.element_bytes),
         share_(whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {}
 
   [[nodiscard]] bool done() const override { return finished_; }

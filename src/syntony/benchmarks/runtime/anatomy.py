@@ -94,7 +94,7 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
         return Work(way, 3 if shares else 2, _by_reference(sums, ranks, block, shares))
     to_each = 1 if collective in ("all_reduce", "all_gather") else ranks
     others = max(1, to_each - 1)
-    piece = min(block, _DEALT // others if others > 1 else _core.SHARED_PIECE_BYTES)
+    piece = min(block, _DEALT // others if others > 1 else _core.shared_piece_bytes(ranks))
     pieces, span = block / piece, _whole_lines(block)
     if way == "two-shot":
         share = _whole_lines(piece // ranks)
