@@ -20,7 +20,7 @@ struct Limits {
   std::size_t added_for_all;  // all_reduce
   std::size_t one_shot;       // sums of two ranks: above this, reading only one's share pays off
   std::size_t streamed;       // from here on, copies to outputs bypass the caches,
-  std::size_t held;           // if inputs and outputs of all ranks are together at least as long
+  std::size_t held;           // if inputs and outputs of all ranks are together longer
   std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
 };
 
@@ -38,7 +38,8 @@ constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever
 // 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
 // outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds, or nearly,
 // is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
-// all_to_all of 8 MiB 500 and 350; all_reduce of 8 MiB 610 and 640). In pieces of 128 and 256 KiB: all_gather of 2 MiB
+// all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; all_reduce of 8 MiB 610 and 640, reduce_scatter of 24 MiB
+// 1,200 and 1,430). In pieces of 128 and 256 KiB: all_gather of 2 MiB
 // 58 and 52 us, all_to_all 63 and 60, all_reduce of 4 MiB 190 and 180, by 4 ranks 930 and 830.
 constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
@@ -82,7 +83,7 @@ bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t by
   const std::size_t blocks = (facts.by_destination ? ranks : 1) * std::size_t{facts.root_gives ? 1 : ranks} +
                              (facts.by_source ? ranks : 1) * std::size_t{facts.root_takes ? 1 : ranks};
   const Limits& from = limits(ranks);
-  return bytes >= from.streamed && bytes * blocks >= from.held;
+  return bytes >= from.streamed && bytes * blocks > from.held;
 }
 
 std::size_t piece_bytes(std::uint32_t ranks) { return limits(ranks).piece; }
