@@ -299,6 +299,9 @@ def shared_way(collective: str, ranks: int, bytes: int) -> str:
     from the peers' buffers).
     """
 
+def shared_outputs_streamed(collective: str, ranks: int, bytes: int) -> bool:
+    """Whether copies through the cache reach outputs past it."""
+
 def shared_piece_bytes(ranks: int) -> int:
     """The most that one of so many ranks shows in a round."""
 

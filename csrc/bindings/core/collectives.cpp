@@ -29,6 +29,12 @@ void bind_collectives(nb::module_& m) {
       "the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums in shares) or `reference` "
       "(straight\n"
       "from the peers' buffers).");
+  m.def(
+      "shared_outputs_streamed",
+      [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
+        return outputs_streamed(collective_named(collective), ranks, bytes);
+      },
+      "collective"_a, "ranks"_a, "bytes"_a, "Whether copies through the cache reach outputs past it.");
   m.def("shared_piece_bytes", &piece_bytes, "ranks"_a, "The most that one of so many ranks shows in a round.");
   m.def("shared_turn_bytes", &turn_bytes, "ranks"_a, "bytes"_a,
         "Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that "

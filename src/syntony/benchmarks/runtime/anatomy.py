@@ -44,8 +44,8 @@ _DEALT = (384 << 10) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
 
 @dataclass(frozen=True)
 class Phase:
-    """`pieces` of `size` bytes each, moved on a path of memory_paths; together they walk through `span` bytes of a
-    caller's buffer, which may be too large for the caches that serve a piece: no faster than a copy of it."""
+    """`pieces` of `size` bytes each, moved on a path of memory_paths. If they walk through `span` bytes of a caller's
+    buffer, it may be too large for the caches that serve a piece: no faster than the path takes so many bytes."""
 
     name: str
     path: str
@@ -76,12 +76,15 @@ class Costs:
     paths: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def of(self, phase: Phase) -> float:
-        paths = self.paths[phase.size]
-        seconds = paths.get(phase.path, math.nan)
-        if phase.path == "show":  # the runtime finds out which is faster (csrc/core/shm/shown_copy.hpp)
-            seconds = min(seconds, paths.get("past", math.inf))
-        seconds *= phase.pieces
-        return max(seconds, self.paths[phase.span]["copy"]) if phase.span else seconds
+        return phase.pieces * max(
+            phase.size * self._per_byte(phase.path, size) for size in (phase.size, phase.span or phase.size)
+        )
+
+    def _per_byte(self, path: str, size: int) -> float:
+        seconds = self.paths[size].get(path, math.nan)
+        if path == "show":  # the runtime finds out which is faster (csrc/core/shm/shown_copy.hpp)
+            seconds = min(seconds, self.paths[size]["past"])
+        return seconds / size
 
 
 def work_of(collective: str, ranks: int, size: int) -> Work:
@@ -96,20 +99,21 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
     others = max(1, to_each - 1)
     piece = min(block, _DEALT // others if others > 1 else _core.shared_piece_bytes(ranks))
     pieces, span = block / piece, _whole_lines(block)
+    past = _core.shared_outputs_streamed(collective, ranks, block)
+    copy, take, add = ("stream", "taken", "added") if past else ("copy", "take", "add")
     if way == "two-shot":
         share = _whole_lines(piece // ranks)
         phases = (
             Phase("show", "show", share, pieces * ranks, span),  # all but one's own share, and its sum
-            Phase("add", "add", share, pieces),
-            Phase("own", "copy", share, pieces),
-            Phase("fetch", "take", share, pieces * (ranks - 1), span),
+            Phase("add", "add", share, pieces, span),
+            Phase("fetch", take, share, pieces * (ranks - 1), span),
         )
         return Work(way, math.ceil(pieces) + 1, phases)
     piece = _whole_lines(piece)
     shown = Phase("show", "show", piece, pieces * others, span)
     if sums:
-        return Work(way, math.ceil(pieces), (shown, Phase("add", "add", piece, pieces, span)))
-    taken = (Phase("fetch", "take", piece, pieces * (ranks - 1), span), Phase("own", "copy", piece, pieces, span))
+        return Work(way, math.ceil(pieces), (shown, Phase("add", add, piece, pieces, span)))
+    taken = (Phase("fetch", take, piece, pieces * (ranks - 1), span), Phase("own", copy, piece, pieces, span))
     return Work(way, math.ceil(pieces), (shown, *taken))
 
 

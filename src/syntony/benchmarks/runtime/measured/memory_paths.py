@@ -2,10 +2,12 @@
 
     copy       within a rank's memory                              stream     the same past the caches
     show       into memory that the peers have read before         past       the same past the caches
-    take       from what a peer has just shown                     add        all ranks' pieces as shown, into one's own
+    take       from what a peer has just shown                     taken      the same, past the caches
+    add        all ranks' pieces as shown, into one's own          added      the same, past the caches
     read       a peer's own buffer, through the system             reread     the same, which the peer has just written
 
-Every path is timed at the size of the piece that would take it: a cache serves the small ones.
+Every path is timed at the size of the piece that would take it: a cache serves the small ones. What is longer than the
+memory in which ranks show pieces goes through it piece by piece, as in the runtime.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
@@ -25,7 +28,9 @@ from syntony import _core
 from syntony.benchmarks.bench.elements import Array
 from syntony.collectives.bootstrap.launch import Exchange
 
-PATHS = ("copy", "stream", "show", "past", "take", "read", "reread", "add")
+PATHS = ("copy", "stream", "show", "past", "take", "taken", "add", "added", "read", "reread")
+
+Step = tuple[Callable[[int], None], Callable[[int], object]]
 
 _LINE = 64
 _BATCH = 1 << 20  # bytes of a path that are timed between two clocks, at most
@@ -47,7 +52,7 @@ def _rotation(ranks: int, size: int) -> int:
 
 def shared_stages(ranks: int, size: int) -> list[Array]:
     """Memory for each rank to show pieces of up to `size` bytes in; made before the ranks are forked."""
-    return [np.frombuffer(mmap.mmap(-1, max(size, _rotation(ranks, size)) + _LINE), np.uint8) for _ in range(ranks)]
+    return [np.frombuffer(mmap.mmap(-1, _rotation(ranks, size) + _LINE), np.uint8) for _ in range(ranks)]
 
 
 class MemoryPaths:
@@ -60,45 +65,15 @@ class MemoryPaths:
         addresses = f"{os.getpid()} {self._own.ctypes.data} {self._written.ctypes.data}".encode()
         self._places = [tuple(map(int, a.split())) for a in exchange.all_gather(f"addresses of {size}", addresses)]
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._call = self._least(lambda: np.copyto(self._to[:_LINE], self._own[:_LINE]))
+        self._calls = {name: self._least(partial(step, 0)) for name, (_, step) in self._steps(_LINE).items()}
 
     def seconds(self, size: int) -> dict[str, float]:
         """Of one piece of `size` bytes (whole lines), by path; medians on this rank. A closed path is missing."""
-        own, to, written = self._own[:size], self._to[:size], self._written[:size]
-        peer = (self._rank + 1) % self._ranks
-        turns = max(1, _rotation(self._ranks, size) // size)
-
-        def stage(rank: int, turn: int) -> Array:
-            begin = turn % turns * size
-            return self._stages[rank][begin : begin + size]
-
-        def add(turn: int) -> None:
-            sources = [own if rank == self._rank else stage(rank, turn) for rank in range(self._ranks)]
-            _core.reduce("float32", "sum", to, sources)
-
-        def nothing(turn: int) -> None:
-            del turn
-
-        def show(turn: int) -> None:
-            np.copyto(stage(self._rank, turn), own)
-
-        steps: dict[str, tuple[Callable[[int], None], Callable[[int], object]]] = {
-            "copy": (nothing, lambda turn: np.copyto(to, own)),
-            "stream": (nothing, lambda turn: _core.stream_copy(to, own)),
-            "show": (lambda turn: np.copyto(to, stage(peer, turn)), show),
-            "past": (
-                lambda turn: np.copyto(to, stage(peer, turn)),
-                lambda turn: _core.stream_copy(stage(self._rank, turn), own),
-            ),
-            "take": (show, lambda turn: np.copyto(to, stage(peer, turn))),
-            "add": (show, add),
+        pieces = 1 if size <= _rotation(self._ranks, size) else size // _core.shared_piece_bytes(self._ranks)
+        return {
+            name: self._timed(before, step, size, pieces * self._calls[name])
+            for name, (before, step) in self._steps(size).items()
         }
-        _, peers_own, peers_written = self._places[peer]
-        if self._reader(peer, to[:_LINE], peers_own)() == _LINE:
-            read, reread = self._reader(peer, to, peers_own), self._reader(peer, to, peers_written)
-            steps["read"] = (nothing, lambda turn: read())
-            steps["reread"] = (lambda turn: np.copyto(written, own), lambda turn: reread())
-        return {name: self._timed(before, step, size) for name, (before, step) in steps.items()}
 
     def wake(self) -> float:
         """Seconds from a byte's sending to its reading by a peer that slept for it: half a round trip, median.
@@ -108,7 +83,55 @@ class MemoryPaths:
             return 0.0
         return _half_round_trip(self._rank, self._places[0][0])
 
-    def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int) -> float:
+    def _steps(self, size: int) -> dict[str, Step]:
+        """By path: what makes a rank ready to move a piece of `size` bytes, and what moves it."""
+        own, to, written = self._own[:size], self._to[:size], self._written[:size]
+        peer = (self._rank + 1) % self._ranks
+        rotation = _rotation(self._ranks, size)
+        piece = size if size <= rotation else _core.shared_piece_bytes(self._ranks)
+        turns = rotation // piece
+
+        def part(memory: Array, at: int) -> Array:
+            return memory[at : min(at + piece, size)]
+
+        def shown(rank: int, turn: int, at: int) -> Array:
+            begin = (turn + at // piece) % turns * piece
+            return self._stages[rank][begin : begin + min(piece, size - at)]
+
+        def move(copy: Callable[[Array, Array], object], turn: int, *, shows: bool) -> None:
+            for at in range(0, size, piece):
+                if shows:
+                    copy(shown(self._rank, turn, at), part(own, at))
+                else:
+                    copy(part(to, at), shown(peer, turn, at))
+
+        def add(turn: int, *, past: bool) -> None:
+            for at in range(0, size, piece):
+                pieces = (part(own, at) if rank == self._rank else shown(rank, turn, at) for rank in range(self._ranks))
+                _core.reduce("float32", "sum", part(to, at), list(pieces), past)
+
+        def nothing(turn: int) -> None:
+            del turn
+
+        show, take = partial(move, np.copyto, shows=True), partial(move, np.copyto, shows=False)
+        steps: dict[str, Step] = {
+            "copy": (nothing, lambda turn: np.copyto(to, own)),
+            "stream": (nothing, lambda turn: _core.stream_copy(to, own)),
+            "show": (take, show),
+            "past": (take, partial(move, _core.stream_copy, shows=True)),
+            "take": (show, take),
+            "taken": (show, partial(move, _core.stream_copy, shows=False)),
+            "add": (show, partial(add, past=False)),
+            "added": (show, partial(add, past=True)),
+        }
+        _, peers_own, peers_written = self._places[peer]
+        if self._reader(peer, to[:_LINE], peers_own)() == _LINE:
+            read, reread = self._reader(peer, to, peers_own), self._reader(peer, to, peers_written)
+            steps["read"] = (nothing, lambda turn: read())
+            steps["reread"] = (lambda turn: np.copyto(written, own), lambda turn: reread())
+        return steps
+
+    def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int, call: float) -> float:
         """Rounds in which all ranks get ready, then all step. Small pieces several times between two clocks."""
         times = min(16, max(1, _BATCH // size)) if size < _BATCH else 1
         spent = []
@@ -119,12 +142,12 @@ class MemoryPaths:
             begin = time.perf_counter()
             for each in range(turn, turn + times):
                 step(each)
-            spent.append((time.perf_counter() - begin) / times - self._call)
+            spent.append((time.perf_counter() - begin) / times - call)
             self._meeting.barrier()
         return max(1e-9, median(spent[2:]))
 
     def _least(self, step: Callable[[], object]) -> float:
-        """The overhead of a call, to be left out of the bytes' time."""
+        """Of a step that moves a line: the overhead of a call, to be left out of the bytes' time."""
         spent = []
         for _ in range(200):
             begin = time.perf_counter()
