@@ -29,7 +29,7 @@ class References:
     dependency, dependency_owner  (D,) the instruction to wait for, and the waiting instruction
     into, out                     the connections that it receives from and sends on
     partner                       the instruction that sends what it receives; for Programs whose messages match
-    connections                   source, destination and channel of each
+    connections                   (C, 3) source, destination and channel of each
     """
 
     def __init__(self, program: Program) -> None:
@@ -57,8 +57,7 @@ class References:
         into = np.ravel_multi_index((column("recv_peer"), self.agent, channel), shape, mode="wrap")[receives]
         out = np.ravel_multi_index((self.agent, peer, channel), shape, mode="wrap")[sends]
         keys, number = np.unique(np.r_[into, out], return_inverse=True)
-        ends = (end.tolist() for end in np.unravel_index(keys, shape))
-        self.connections: list[tuple[int, int, int]] = list(zip(*ends, strict=True))
+        self.connections: Column = np.stack(np.unravel_index(keys, shape), axis=1)
         self.into: Column = np.full(rows, -1)
         self.out: Column = np.full(rows, -1)
         self.into[receives], self.out[sends] = np.split(number, [np.count_nonzero(receives)])

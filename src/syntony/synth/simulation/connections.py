@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
+from syntony.base.rows import ascending, first_uses, pieces
 from syntony.synth.model.instructions import ONE_SIDED, Opcode
 from syntony.synth.model.network import Network
 from syntony.synth.model.references import References
-from syntony.synth.model.routes import links_between
+from syntony.synth.model.routes import routes_between
 from syntony.synth.simulation.flows import PathPolicy, Paths
 from syntony.synth.simulation.sockets import Sockets
 
@@ -75,29 +76,30 @@ class Connections:
         By default, each is one flow on a route with the fewest links. Raises UserError if no path joins two ranks that
         communicate.
         """
-        out = code.out.copy()
-        ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
+        out, fifos = code.out.copy(), len(code.connections)
         one_sided: dict[tuple[int, int, int, Kind], int] = {}
+        more: list[tuple[int, int, int]] = []
         columns = code.lane, code.agent, code.program.field("send_peer"), code.program.field("channel"), code.opcode
         for row in np.flatnonzero(ONE_SIDED[code.opcode]).tolist():
             lane, agent, peer, channel, opcode = (int(column[row]) for column in columns)
             use = _ONE_SIDED[Opcode(opcode)]
-            out[row] = one_sided.setdefault((lane, peer, channel, use), len(ends))
-            if out[row] == len(ends):
-                ends.append((*((agent, peer) if use is Kind.write else (peer, agent)), channel))
-                kinds.append(use)
+            out[row] = one_sided.setdefault((lane, peer, channel, use), fifos + len(more))
+            if out[row] == fifos + len(more):
+                more.append((*((agent, peer) if use is Kind.write else (peer, agent)), channel))
+        ends = np.concatenate([code.connections, np.asarray(more, np.int64).reshape(-1, 3)])
+        kinds = np.r_[np.full(fifos, Kind.fifo), np.asarray([use for *_, use in one_sided], np.int64)]
         feeder, drainer, speaker = (np.full(len(ends), -1, np.int64) for _ in range(3))
         starts, takes = np.flatnonzero(out >= 0), np.flatnonzero(code.into >= 0)
         feeder[out[starts]] = code.lane[starts]
         drainer[code.into[takes]] = code.lane[takes]
         speaker[out[starts]] = starts
         if isinstance(ways, Sockets):
-            found = _socket_flows(code, network, ways, ends, speaker.tolist())
+            found = _socket_flows(code, network, ways, ends, speaker)
         elif ways is not None:
             found = _chosen_flows(ways, ends)
         else:
-            found = _routes(code, network, ends, speaker.tolist())
-        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, *found)
+            found = _routes(code, network, ends, speaker)
+        return Connections(kinds, feeder, drainer, out, code.into, *found)
 
     def carried(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bytes over every path if each row starts `size` bytes: equal parts over the flows of a connection, and over
@@ -113,22 +115,21 @@ class Connections:
         return found
 
 
-_Ends = list[tuple[int, int, int]]
 _Flows = tuple[Integers, Integers, Integers, Paths]
 """The last four columns of Connections."""
 
 
-def _chosen_flows(ways: Ways, ends: _Ends) -> _Flows:
-    src, dst, _ = np.asarray(ends, np.int64).reshape(-1, 3).repeat(ways.flows, axis=0).T
+def _chosen_flows(ways: Ways, ends: Integers) -> _Flows:
+    src, dst, _ = ends.repeat(ways.flows, axis=0).T
     number = np.tile(np.arange(ways.flows), len(ends))
     flow = np.arange(len(number))
     return np.arange(len(ends) + 1) * ways.flows, flow, flow, ways.places(src, dst, number)
 
 
-def _socket_flows(code: References, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]) -> _Flows:
+def _socket_flows(code: References, network: Network, sockets: Sockets, ends: Integers, speaker: Integers) -> _Flows:
     routes: list[tuple[int, ...]] = []
     flows = []
-    for (src, dst, channel), row in zip(ends, speaker, strict=True):
+    for (src, dst, channel), row in zip(ends.tolist(), speaker.tolist(), strict=True):
         ways = sockets.ways.get((src, dst), ())
         if not ways:
             raise _unjoined(code, network, row, src, dst, "no socket joins them")
@@ -145,14 +146,24 @@ def _unjoined(code: References, network: Network, row: int, src: int, dst: int, 
     )
 
 
-def _routes(code: References, network: Network, ends: _Ends, speaker: list[int]) -> _Flows:
-    between = links_between(network, {(src, dst) for src, dst, _ in ends})
-    numbers: dict[tuple[int, ...], int] = {}
-    route = []
-    for (src, dst, channel), row in zip(ends, speaker, strict=True):
-        choices = between.get((src, dst))
-        if choices is None:
-            raise _unjoined(code, network, row, src, dst, "every path between them passes through other ranks")
-        route.append(numbers.setdefault(choices[channel % len(choices)], len(numbers)))
+def _routes(code: References, network: Network, ends: Integers, speaker: Integers) -> _Flows:
+    """Each connection takes one of its pair's routes, channels in turn; routes are numbered by first use."""
+    ranks, (src, dst, channel) = network.collective.ranks, ends.T
+    keys = ascending(src * ranks + dst)
+    pair = np.searchsorted(keys, src * ranks + dst)
+    found = routes_between(network, keys // ranks, keys % ranks)
+    choices = np.diff(found.first)[pair]
+    if not choices.all():
+        lost = int(np.argmin(choices))
+        why = "every path between them passes through other ranks"
+        raise _unjoined(code, network, int(speaker[lost]), int(src[lost]), int(dst[lost]), why)
+    route = found.first[pair] + channel % choices
+    first = first_uses(route, len(found.offset) - 1)
+    used = np.flatnonzero(first >= 0)
+    used = used[np.argsort(first[used])]
+    number = np.full(len(first), -1, np.int64)
+    number[used] = np.arange(len(used))
+    lengths = np.diff(found.offset)[used]
+    links = pieces(found.link, found.offset[used], lengths)
     offset = np.arange(len(ends) + 1)
-    return offset, offset[:-1], np.asarray(route, np.int64), Paths.of([[links] for links in numbers])
+    return offset, offset[:-1], number[route], Paths.single(np.r_[0, np.cumsum(lengths)], links)

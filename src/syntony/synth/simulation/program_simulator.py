@@ -162,6 +162,8 @@ def sim_program_of(
     late: Mapping[int, float] | None = None,
 ) -> SimProgram:
     """The columns that the core simulates; `depth` messages fit into a FIFO, `late` has the seconds of ranks."""
+    paths, alpha = connections.paths, np.asarray([link.alpha for link in topology.links])
+    path = np.repeat(np.arange(len(paths.path_offset) - 1), np.diff(paths.path_offset))
     begins = np.zeros(int(code.lane_agent.max(initial=-1)) + 1)
     begins[[*(late or {})]] = [*(late or {}).values()]
     return SimProgram(
@@ -184,8 +186,8 @@ def sim_program_of(
         flow_offset=connections.flow_offset,
         flow=connections.flow,
         route=connections.route,
-        paths=connections.paths,
-        latency=np.asarray([sum(topology.links[link].alpha for link in way) for way in connections.paths.all_links()]),
+        paths=paths,
+        latency=np.bincount(path, alpha[paths.link], minlength=len(paths.path_offset) - 1).astype(float),
         capacity=np.asarray([float(link.bandwidth) for link in topology.links]),
         fifo_depth=depth,
         buffered=isinstance(ways, Sockets),
