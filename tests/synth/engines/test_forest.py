@@ -15,6 +15,7 @@ from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest.fixed import fixed_rooms
 from syntony.synth.engines.forest.search import pack, run
+from syntony.synth.engines.forest.turned import turned_trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
@@ -205,6 +206,27 @@ def test_no_packing_of_so_many_trees_is_faster(topology: Topology, trees: int, k
             assert roots * trees <= sum(room for room, out in zip(found, leaving, strict=True) if out)
             crowded |= roots * trees > sum(room for room, out in zip(last, leaving, strict=True) if out)
     assert crowded
+
+
+@pytest.mark.parametrize("name", ["dgx-h100:24", "rail:boxes=24,gpus=8,rails=8"])
+@pytest.mark.parametrize(("kind", "root"), [("broadcast", 0), ("broadcast", 77), ("reduce", 191)])
+def test_a_large_broadcast_is_turned_about_its_root(name: str, kind: str, root: int) -> None:
+    """At the bound, in the fewest hops: within the root's box, to another one, to the rest, within these."""
+    topology = parse(name)
+    schedule = run(topology, Collective.make(kind, topology.ranks, root=root), 1, Budget())
+    assert gap_of(schedule) == 0
+    assert schedule.steps <= 5
+    assert check_schedule(schedule)
+
+
+def test_too_few_turns_leave_a_gap_and_trees_are_packed() -> None:
+    """NVLink is the limit here: a rank cannot both hand out all data and spread it."""
+    topology = parse("rail:boxes=24,gpus=8,rails=8,bandwidth=200GB/s")
+    network = Network(topology, Collective.make("broadcast", topology.ranks))
+    turned = turned_trees(network)
+    assert turned is not None
+    assert gap_of(run(topology, network.collective, 1, Budget())) == 0
+    assert len(pack(topology, network.collective).root) < len(turned.root)
 
 
 @pytest.mark.parametrize("argument", ["0", "-1", "two", "1.5", "1001", "²"])

@@ -27,6 +27,7 @@ for schedules by SyCCL (SIGCOMM'25); the program over orbits is ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -44,6 +45,7 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.groups import chunk_permutation
 from syntony.synth.symmetry.link_orbits import link_orbits
+from syntony.topologies.topology import Permutation
 
 ORDERS = 8
 """Further orders of the ranks that are tried if the first is not enough."""
@@ -73,19 +75,19 @@ class _Step:
 
 
 @dataclass(frozen=True, eq=False)
-class _Order:
+class Order:
     """An order of the ranks as seen from a root, and the ways from earlier to later ones.
 
     root   index of the root among the representatives of the group (`homes`)
     ranks  int64 (n,)  nodes, in order; the root first
-    level  int64 (nodes,)  hops from rank to rank, from the root
+    level  int64 (nodes,)  hops from rank to rank, from the root; None if the order does not go by them
     ways   all prefixes of ways
     alike  of ranks that are alike, their ways and the ranks
     """
 
     root: int
     ranks: Integers
-    level: Integers
+    level: Integers | None
     ways: dict[Way, _Step]
     alike: list[tuple[tuple[Way, ...], Integers]]
 
@@ -100,26 +102,28 @@ def trees_by_orbits(network: Network, multiple: int = 1) -> Schedule | None:
     group = FreeGroup.within(nodes, network.collective.members, fitting_generators(network))
     if group.order == 1:
         return None
-    wires = _Wires.of(network, group)
+    wires = Wires.of(network, group.generators, group.order, group.homes)
     owed = block_weights(network.collective)
     weight = [int(owed[network.collective.members.index(home)]) for home in group.homes]
-    orders = [wires.order(root, None) for root in range(len(group.homes))]
-    found = _Division.of(wires, orders, weight)
+    orders = [wires.order(root, np.arange(nodes)) for root in range(len(group.homes))]
+    found = Division.of(wires, orders, weight)
     if found.excess > 1 + 1e-9:
         chance = np.random.default_rng(_SEED)
-        orders += [wires.order(root, chance) for _ in range(ORDERS - 1) for root in range(len(group.homes))]
-        found = _Division.of(wires, orders, weight)
+        roots = range(len(group.homes))
+        orders += [wires.order(root, chance.permutation(nodes)) for _ in range(ORDERS - 1) for root in roots]
+        found = Division.of(wires, orders, weight)
     return _schedule(network, group, found, found.trees(multiple))
 
 
 @dataclass(frozen=True, eq=False)
-class _Wires:
+class Wires:
     """The network's links in columns, and the orbits that they are in.
 
-    room  per orbit, capacity: how many edges of weight 1 the trees of all representative roots may have there
+    homes  the nodes of the roots whose trees are packed
+    room   per orbit, capacity: how many edges of weight 1 the trees of all these roots may have there
     """
 
-    group: FreeGroup
+    homes: tuple[int, ...]
     links: Integers
     tails: Integers
     heads: Integers
@@ -129,17 +133,18 @@ class _Wires:
     members: Integers
 
     @staticmethod
-    def of(network: Network, group: FreeGroup) -> _Wires:
+    def of(network: Network, generators: Sequence[Permutation], images: int, homes: tuple[int, ...]) -> Wires:
+        """`images`: how many roots each of `homes` stands for."""
         links = np.asarray([link.id for link in network.links], np.int64)
-        orbit = link_orbits(network.topology, group.generators)[links]
+        orbit = link_orbits(network.topology, generators)[links]
         _, first, orbit, size = np.unique(orbit, return_index=True, return_inverse=True, return_counts=True)
         bound = throughput(network).seconds_per_byte / network.collective.unit
         room = [
-            bound * network.links[one].bandwidth * count / group.order
+            bound * network.links[one].bandwidth * count / images
             for one, count in zip(first.tolist(), size.tolist(), strict=True)
         ]
-        return _Wires(
-            group,
+        return Wires(
+            homes,
             links,
             np.asarray([link.src for link in network.links], np.int64),
             np.asarray([link.dst for link in network.links], np.int64),
@@ -149,11 +154,11 @@ class _Wires:
             np.asarray(network.collective.members, np.int64),
         )
 
-    def order(self, root: int, chance: np.random.Generator | None) -> _Order:
-        """The ranks by distance from the root; ties by number, or by chance."""
-        level, longest = self._levels(self.group.homes[root])
-        tie = np.arange(len(level)) if chance is None else chance.permutation(len(level))
-        ranks = self.members[np.lexsort((tie[self.members], level[self.members]))]
+    def order(self, root: int, tie: Integers, nearest_first: bool = True) -> Order:
+        """The ranks by distance from the root, and then by `tie`, a number for every node; or by `tie` alone."""
+        level, longest = self._levels(self.homes[root])
+        distance = level if nearest_first else np.minimum(level, 1)
+        ranks = self.members[np.lexsort((tie[self.members], distance[self.members]))]
         ways = self._ways(ranks, longest)
         place = np.full(len(level), _NEVER)
         place[ranks] = np.arange(len(ranks))
@@ -165,7 +170,7 @@ class _Wires:
             (tuple(open_ways[column][0] for column in np.flatnonzero(row)), ranks[1:][kind.reshape(-1) == number])
             for number, row in enumerate(kinds)
         ]
-        return _Order(root, ranks, level, ways, alike)
+        return Order(root, ranks, level if nearest_first else None, ways, alike)
 
     def _levels(self, root: int) -> tuple[Integers, int]:
         """Per rank its distance in hops from rank to rank, and the most links of any of these hops."""
@@ -225,39 +230,47 @@ class _Wires:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """A variable of the program: how many of the ranks `alike[kind]` of an order take the way."""
+    """A variable of the program: how many of the ranks `alike[kind]` of an order take the way.
+
+    cost  of each: 1 for an edge between ranks of one level; in orders that do not go by levels, how late the parents
+          are in the order, from 0 to 1
+    """
 
     order: int
     kind: int
     way: Way
-    sideways: bool
+    cost: float
 
 
 @dataclass(frozen=True, eq=False)
-class _Division:
+class Division:
     """The linear program at the top of this file, and the least factor over the capacities that it needs (`excess`)."""
 
-    wires: _Wires
-    orders: list[_Order]
+    wires: Wires
+    orders: list[Order]
     weight: list[int]
     choices: list[_Choice]
     excess: float
 
     @staticmethod
-    def of(wires: _Wires, orders: list[_Order], weight: list[int]) -> _Division:
+    def of(wires: Wires, orders: list[Order], weight: list[int]) -> Division:
         choices = []
         for number, order in enumerate(orders):
             for kind, (ways, ranks) in enumerate(order.alike):
                 for way in ways:
-                    parent = order.ranks[order.ways[way].place[ranks[0]]]
-                    choices.append(_Choice(number, kind, way, bool(order.level[parent] == order.level[ranks[0]])))
-        division = _Division(wires, orders, weight, choices, 0.0)
+                    place = order.ways[way].place[ranks]
+                    if order.level is None:
+                        cost = float(place.mean()) / len(order.ranks)
+                    else:
+                        cost = float(order.level[order.ranks[place[0]]] == order.level[ranks[0]])
+                    choices.append(_Choice(number, kind, way, cost))
+        division = Division(wires, orders, weight, choices, 0.0)
         solved = division._solve([float(room) for room in wires.room], 1, None)
         if solved is None:
             raise EngineError("the ranks do not all reach one another")
-        return _Division(wires, orders, weight, choices, float(solved[-1]))
+        return Division(wires, orders, weight, choices, float(solved[-1]))
 
-    def trees(self, multiple: int) -> list[_Tree]:
+    def trees(self, multiple: int) -> list[Tree]:
         """Trees in whole numbers, equally many of every root."""
         room = self.wires.room
         if self.excess <= 1 + 1e-9:
@@ -310,7 +323,7 @@ class _Division:
             limits: list[tuple[float, float | None]] = [(0.0, None)] * width
         else:
             cost = np.asarray(
-                [choice.sideways + 0.01 * len(choice.way) for choice in choices] + [0.0] * (width - len(choices))
+                [choice.cost + 0.01 * len(choice.way) for choice in choices] + [0.0] * (width - len(choices))
             )
             limits = [(0.0, None)] * (width - 1) + [(within, within)]
         answer = linprog(cost, upper.tocsr(), np.zeros(len(room)), equal.tocsr(), right, limits, method="highs-ds")
@@ -339,20 +352,20 @@ class _Division:
             whole[begin : begin + len(chosen)] = floors
         return whole
 
-    def _grown(self, whole: Integers, count: int) -> list[_Tree]:
+    def _grown(self, whole: Integers, count: int) -> list[Tree]:
         """The trees, one after another: in each, as many of the alike ranks take each way as the numbers say."""
-        trees: list[_Tree] = []
+        trees: list[Tree] = []
         for number, order in enumerate(self.orders):
             many = int(whole[len(self.choices) + number])
             chosen = np.full((many, len(self.wires.is_rank)), -1)
             for kind, (_, ranks) in enumerate(order.alike if many else ()):
                 mine = [at for at, choice in enumerate(self.choices) if (choice.order, choice.kind) == (number, kind)]
                 chosen[:, ranks] = np.repeat(mine, whole[mine]).reshape(len(ranks), many).T
-            trees += [_Tree(order, row) for row in chosen]
+            trees += [Tree(order, row) for row in chosen]
         assert len(trees) == count * len(self.weight)
         return sorted(trees, key=lambda tree: tree.order.root)
 
-    def edges(self, tree: _Tree) -> tuple[Integers, Integers, list[tuple[int, ...]]]:
+    def edges(self, tree: Tree) -> tuple[Integers, Integers, list[tuple[int, ...]]]:
         """Per rank of the tree but the root, in order: its parent, the depth of the parent, and the links between."""
         wires, order = self.wires, tree.order
         ranks = order.ranks[1:]
@@ -386,14 +399,14 @@ def _shares(parts: NDArray[np.float64], count: int) -> Integers:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tree:
+class Tree:
     """A tree: an order of the ranks, and per node the number of the choice by which it is reached."""
 
-    order: _Order
+    order: Order
     choice: Integers
 
 
-def _schedule(network: Network, group: FreeGroup, division: _Division, trees: list[_Tree]) -> Schedule:
+def _schedule(network: Network, group: FreeGroup, division: Division, trees: list[Tree]) -> Schedule:
     """Every tree carries a chunk of its root's block, step by step of its depth."""
     topology = network.topology
     count = len(trees) // len(group.homes)

@@ -19,10 +19,12 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root; reduce_scatter and reduce are these in reverse (symmetry/reversal.py). all_reduce
-sums along one set of trees and copies along another. If dividing the links between both by a linear program is faster
-than reduce_scatter followed by all_gather (as on meshes: bounds/references.py), the roots get the shares of that
-program, rounded to 1 part in 1,000. gather, scatter and all_to_all have no trees.
+broadcast packs trees of one root. From 192 ranks on, a few trees and their images under turns about the root are tried
+first, as they take a second and are four or five hops deep (forest/turned.py). reduce_scatter and reduce are these in
+reverse (symmetry/reversal.py). all_reduce sums along one set of trees and copies along another. If dividing the links
+between both by a linear program is faster than reduce_scatter followed by all_gather (as on meshes:
+bounds/references.py), the roots get the shares of that program, rounded to 1 part in 1,000. gather,
+scatter and all_to_all have no trees.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from numpy.typing import NDArray
 
 from syntony import _solve
 from syntony.base.deadline import Deadline
+from syntony.base.rows import pieces
 from syntony.synth.bounds.demand import fitting_generators
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.references import all_reduce_composed, best_trees
@@ -47,6 +50,7 @@ from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.orbits import trees_by_orbits
 from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
+from syntony.synth.engines.forest.turned import turned_trees
 from syntony.synth.model.bound import Cut
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
@@ -59,8 +63,8 @@ from syntony.topologies.topology import Topology
 FOLDED = 512
 """From this many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 GROWN = 192
-"""From this many ranks on, a local search grows the trees of all ranks first; they are packed exactly only if that
-leaves a gap. The trees of a single root are few enough to be packed."""
+"""From this many ranks on, a local search grows the trees of all ranks first, and those of a single root are sought by
+symmetry; trees are packed exactly only if that leaves a gap."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
@@ -195,6 +199,10 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
         return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
+    if collective.kind == "broadcast" and collective.ranks >= GROWN:
+        turned = turned_trees(network)
+        if turned is not None and _seconds(network, turned) <= float((1 + _GOOD) * bound.seconds_per_byte):
+            return turned
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
 
@@ -207,6 +215,16 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
         return filling(tight)
     return filling(tuple(room))
+
+
+def _seconds(network: Network, trees: Trees) -> float:
+    """Seconds per byte of a broadcast along the trees: of its fullest link."""
+    route = trees.route.reshape(-1)
+    link = pieces(trees.link, trees.offset[route], np.diff(trees.offset)[route])
+    weight = np.repeat(np.repeat(trees.weight, trees.route.shape[1]), np.diff(trees.offset)[route])
+    bandwidth = np.asarray([float(link.bandwidth) for link in network.topology.links])
+    load = np.bincount(link, weight, minlength=len(bandwidth)) / int(trees.weight.sum())
+    return float((load / bandwidth).max())
 
 
 def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
