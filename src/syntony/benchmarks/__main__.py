@@ -39,6 +39,7 @@ _IN_OTHER_MODULES = {
     "bfb": "systems.bfb", "blink": "systems.blink", "fast": "systems.fast", "flexlink": "systems.flexlink",
     "hire": "systems.hire", "nimble": "systems.nimble", "pccl": "systems.pccl", "sccl": "systems.sccl",
     "syccl": "systems.syccl", "teccl": "systems.teccl", "tori": "systems.tori",
+    "r2ccl": "systems.r2ccl",
 }  # fmt: skip
 
 
@@ -50,8 +51,8 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale syccl tori flexlink nimble pccl hire repair broken "
-        "hierarchy irregular contest placement fast stragglers bounds simulator topologies",
+        "sccl forest allreduce alltoall teccl bfb blink scale syccl tori flexlink nimble pccl r2ccl hire repair "
+        "broken hierarchy irregular contest placement fast stragglers bounds simulator topologies",
     ),
     "runtime": _room(
         "what the runtime reaches",
