@@ -39,7 +39,7 @@ FEW = 8
 _PHASES = ("call", "rounds", "show", "fetch", "own", "add")
 _LINE = 64
 _STREAMED, _STREAMED_OWN = 16 << 20, 2 << 20  # csrc/core/one_host/reference_steps.cpp
-_DEALT = (384 << 10) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
+_DEALT = (1 << 20) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
 
 
 @dataclass(frozen=True)
