@@ -49,6 +49,12 @@ def test_streams_of_random_shape(program: Path, seed: int | None) -> None:
     passes(program, "streams", random.SystemRandom().randrange(1 << 32) if seed is None else seed)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_frames_in_parts(program: Path, seed: int) -> None:
+    """1: to their slot; 2: to where they are expected; 6: there, until that is forgotten between two parts."""
+    passes(program, "parts", seed)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3, None, *(pytest.param(n, marks=pytest.mark.sweep) for n in range(4, 20))])
 def test_sockets_cut_at_random(program: Path, seed: int | None) -> None:
     """None: another one in each run, which a failure names."""

@@ -98,6 +98,12 @@ std::byte* FrameLink::place(const FramePrefix& prefix, const FrameHeader& header
   return slot;
 }
 
+std::byte* FrameLink::resume(const FramePrefix& prefix, std::size_t offset) {
+  std::byte* const slot = receiver({prefix.channel, prefix.window}).resume(prefix.number, offset);
+  if (slot == nullptr) complaint_ = "part of frame " + std::to_string(prefix.number) + " came, which is not arriving";
+  return slot;
+}
+
 void FrameLink::arrived(const FramePrefix& prefix) { receiver({prefix.channel, prefix.window}).arrived(prefix.number); }
 
 bool FrameLink::credited(const FramePrefix& prefix) {

@@ -31,6 +31,8 @@ class FrameSink {
   virtual ~FrameSink() = default;
   /// Where the payload goes, header.length bytes; nullptr rejects the frame.
   [[nodiscard]] virtual std::byte* place(const FramePrefix& prefix, const FrameHeader& header) = 0;
+  /// Where the payload of a placed frame goes from byte `offset` on; nullptr rejects it.
+  [[nodiscard]] virtual std::byte* resume(const FramePrefix& /*prefix*/, std::size_t /*offset*/) { return nullptr; }
   /// The payload of a placed frame is complete.
   virtual void arrived(const FramePrefix& prefix) = 0;
   /// False rejects the credit.
@@ -71,6 +73,7 @@ class FrameLink : protected FrameSink {
 
  protected:
   [[nodiscard]] std::byte* place(const FramePrefix& prefix, const FrameHeader& header) override;
+  [[nodiscard]] std::byte* resume(const FramePrefix& prefix, std::size_t offset) override;
   void arrived(const FramePrefix& prefix) override;
   [[nodiscard]] bool credited(const FramePrefix& prefix) override;
 

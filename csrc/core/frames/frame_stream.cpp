@@ -100,6 +100,13 @@ std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header)
   return frame.elsewhere != nullptr ? frame.elsewhere : slots_.room(number, header.length);
 }
 
+std::byte* FrameReceiver::resume(std::uint64_t number, std::size_t offset) {
+  if (number < released_ || number - released_ >= frames_.size()) return nullptr;
+  const Frame& frame = frames_[number % frames_.size()];
+  if (frame.state != State::arriving || offset > frame.header.length) return nullptr;
+  return (frame.elsewhere != nullptr ? frame.elsewhere : slots_[number]) + offset;
+}
+
 void FrameReceiver::arrived(std::uint64_t number) {
   if (number < released_) return;
   Frame& frame = frames_[number % frames_.size()];

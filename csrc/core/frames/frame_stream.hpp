@@ -113,6 +113,8 @@ class FrameReceiver final : public Receiver {
 
   /// Where the payload of frame `number` belongs; nullptr if the sender had no slot for it.
   [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
+  /// Where the payload of a placed frame goes from byte `offset` on; nullptr if no such frame is arriving.
+  [[nodiscard]] std::byte* resume(std::uint64_t number, std::size_t offset);
   /// The slot of a placed frame, where its payload will arrive after all.
   [[nodiscard]] std::byte* place_in_slot(std::uint64_t number);
   /// The payload of a placed frame is not copied: it is read here, until it is released.

@@ -1,8 +1,10 @@
 // What every transport between hosts puts before a frame, and the marks by which ranks of a group recognize frames.
 //
 //   FramePrefix(data), FrameHeader, payload | FramePrefix(credit) | FramePrefix(lost) | FramePrefix(probe)
+//   FramePrefix(cut), FrameHeader | FramePrefix(part), part of the payload
 //
-// The last two only where several sockets lead to a peer (tcp_failover.cpp).
+// `lost` and `probe` only where several sockets lead to a peer (tcp_failover.cpp); `cut` and `part` only over the one
+// socket that does (tcp_flow.hpp). The parts of a frame's payload follow in order; something else may come between.
 //
 // Everything is little-endian, as in memory. The marks are derived from the group's token, which is never sent and
 // cannot be recovered from them: they protect against frames of groups that are gone, not against somebody who can
@@ -54,9 +56,12 @@ struct FramePrefix {
   static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
   static constexpr std::uint32_t kLost = 0x4c535953;    // "SYSL": nothing follows
   static constexpr std::uint32_t kProbe = 0x51535953;   // "SYSQ": nothing follows; only its acknowledgement counts
+  static constexpr std::uint32_t kCut = 0x43465953;     // "SYFC": a FrameHeader follows; its payload comes in parts
+  static constexpr std::uint32_t kPart = 0x50465953;    // "SYFP": part of the payload of the stream's cut frame follows
   std::uint32_t kind = kData;
   std::uint32_t token = 0;
-  std::uint64_t number = 0;  // data: of the frame in its stream, from 0; credit: frames released so far; lost: socket
+  /// data, cut: of the frame in its stream, from 0; credit: frames released so far; lost: socket; part: bytes.
+  std::uint64_t number = 0;
   std::uint32_t window = 0;
   std::uint32_t channel = 0;
 

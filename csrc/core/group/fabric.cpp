@@ -17,6 +17,7 @@
 #include "core/process/host.hpp"
 #include "core/process/log.hpp"
 #include "core/process/usable_cpus.hpp"
+#include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
@@ -90,12 +91,13 @@ std::string memory_layout() {
   return std::to_string(kWireVersion) + "." + std::to_string(kSharedVersion) + "." + std::to_string(hash % 1'000'000);
 }
 
+constexpr std::uint32_t usual_slot(std::uint32_t ranks) { return ranks <= kFewRanks ? 128U << 10U : 64U << 10U; }
+
 StreamShape shape_for(std::uint32_t ranks) {
   StreamShape shape;
   shape.ranks = ranks;
   shape.channels = std::clamp(kStreamBudget / (ranks * ranks), kFewestChannels, kMostChannels);
-  shape.slot_bytes =
-      static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", ranks <= kFewRanks ? 128 * 1024 : 64 * 1024));
+  shape.slot_bytes = static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", usual_slot(ranks)));
   constexpr std::uint32_t kSmallest = 4096, kLargest = 16_MiB, kUnit = 64;
   if (shape.slot_bytes < kSmallest || shape.slot_bytes > kLargest || shape.slot_bytes % kUnit != 0) {
     throw Error(Error::Kind::invalid, "SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) +
@@ -114,9 +116,20 @@ StreamShape shape_for(std::uint32_t ranks) {
 
 /// Over TCP, where credits take a round trip: with 4 frames of 64 KiB on their way, a fast wire waits for them. 16
 /// would leave the caches before they are summed.
-StreamShape over_tcp(StreamShape shape) {
+StreamShape over_tcp(StreamShape shape, std::uint32_t longest_slice) {
   if (shape.ranks <= kFewRanks) shape.depth *= 2;
+  shape.slot_bytes = longest_slice;
   return shape;
+}
+
+/// Of ranks that reach each other over TCP only. The more they are, the shorter: a rank has slots for each of the
+/// others.
+std::uint32_t longest_over_tcp(const StreamShape& shape) {
+  constexpr std::uint32_t kOfAll = 2U << 20U, kLongest = 512U << 10U;
+  if (shape.ranks >= PreparedProgram::kManyRanks || shape.slot_bytes != usual_slot(shape.ranks)) {
+    return shape.slot_bytes;
+  }
+  return std::clamp(kOfAll / shape.ranks, shape.slot_bytes, kLongest);
 }
 
 std::string wanted_transport() {
@@ -211,6 +224,7 @@ std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell&
 }
 
 std::vector<ShmMember> Fabric::understand(std::span<const std::string> introductions, const SipKey& known) {
+  longest_slice_ = shape_.slot_bytes;
   const Settings settings = settings_of(shape_);
   const std::string ours = settings_text(settings);
   std::vector<Member> members;
@@ -338,7 +352,9 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   if (wires.port) {
     transport = wires.port->connect(shape_, identity, remote, wires.addresses);
   } else {
-    transport = std::make_unique<TcpTransport>(over_tcp(shape_), identity, peers, meeting.get(), remote);
+    if (hosts_ == size_) longest_slice_ = longest_over_tcp(shape_);
+    transport =
+        std::make_unique<TcpTransport>(over_tcp(shape_, longest_slice_), identity, peers, meeting.get(), remote);
   }
   if (Recorder::entries_wanted() > 0) {
     control->compare_clocks();

@@ -52,6 +52,9 @@ class Fabric {
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
+  /// Bytes of the longest slice that all its transports take: more than a slot of shape() if all ranks are few and
+  /// alone on their hosts. A function of what all ranks know.
+  [[nodiscard]] std::uint32_t longest_slice() const { return longest_slice_; }
   /// Holds the token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
   /// A secret known only to ranks of this group, for groups derived from it.
@@ -109,6 +112,7 @@ class Fabric {
   std::uint32_t rank_;
   std::uint32_t size_;
   StreamShape shape_;
+  std::uint32_t longest_slice_ = 0;
   Token token_{};  // never sent over the network
   std::size_t hosts_ = 0;
   std::vector<std::uint32_t> box_of_;  // by rank

@@ -143,7 +143,7 @@ class Group final : public Steppable {
   void admit(Level& level, std::unique_ptr<Operation> operation);
   void prepare(Operation& operation);
   AggregationThread& aggregation(Priority priority);
-  [[nodiscard]] std::uint32_t slice_bytes(Priority priority, const PreparedProgram& program) const;
+  [[nodiscard]] std::uint32_t slice_bytes(const Operation& operation) const;
   bool advance(Level& level, Share share);
   bool advance(Operation& operation, Share share);
   void finish(Operation& operation);

@@ -33,10 +33,16 @@ void Group::collect() {
   submitted_receives_.clear();
 }
 
-std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& program) const {
+std::uint32_t Group::slice_bytes(const Operation& operation) const {
   constexpr std::uint32_t kShortest = 4096, kUnit = 64;
   const StreamShape& shape = fabric_->shape();
-  if (priority != Priority::low) return shape.slot_bytes;
+  const PreparedProgram& program = *operation.selection.program;
+  const Call& call = operation.call;
+  if (operation.descriptor.priority != Priority::low) {
+    const std::uint32_t longest = fabric_->longest_slice();
+    if (!call.even || longest == shape.slot_bytes) return shape.slot_bytes;
+    return program.slice_bytes(call.longest(), call.element_bytes(), shape.slot_bytes, longest);
+  }
   const std::uint32_t frames = shape.depth * windows_ * program.most_connections();
   return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);
 }
@@ -115,8 +121,7 @@ void Group::prepare(Operation& operation) {
     scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_bytes_[window] = need;
   }
-  Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header(),
-            recorder_->sent()};
+  Wire wire{fabric_->transports(), window, slice_bytes(operation), fabric_->header(), recorder_->sent()};
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
   wire.header.priority = static_cast<std::uint16_t>(priority);

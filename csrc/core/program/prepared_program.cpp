@@ -1,5 +1,6 @@
 #include "core/program/prepared_program.hpp"
 
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -25,7 +26,26 @@ PreparedProgram::PreparedProgram(std::shared_ptr<const Program> program)
     heaviest_ = std::max(heaviest_, chunk.weight);
     shares_.push_back({before, before + chunk.weight, 0});
   }
-  for (std::size_t i = 0; i < shares_.size(); ++i) shares_[i].total = totals[program_->chunks[i].block];
+  const auto part = [&](std::uint32_t chunk) {
+    return static_cast<double>(program_->chunks[chunk].weight) / static_cast<double>(shares_[chunk].total);
+  };
+  for (std::uint32_t chunk = 0; chunk < shares_.size(); ++chunk) {
+    shares_[chunk].total = totals[program_->chunks[chunk].block];
+    if (part(chunk) > part(largest_chunk_)) largest_chunk_ = chunk;
+  }
+  if (program_->ranks < kManyRanks) depth_ = depth_of(*program_);
+}
+
+std::uint32_t PreparedProgram::slice_bytes(std::size_t elements, std::size_t element_bytes, std::uint32_t least,
+                                           std::uint32_t most) const {
+  // While n slices pass, the busiest rank sends n * busiest_ messages, and nobody sends for hops - busiest_ messages.
+  // This should be at most 1/64 of the time. And the ends of two slices should be copied or summed while others arrive.
+  constexpr std::size_t kFewest = 2, kIdle = 64;
+  if (shares_.empty() || depth_.busiest == 0) return least;
+  const std::size_t message = range(largest_chunk_, elements).count * element_bytes * message_slots_;
+  const std::size_t idle = depth_.hops - std::min(depth_.hops, depth_.busiest);
+  const std::size_t slice = std::bit_floor(message / std::max(kFewest, kIdle * idle / depth_.busiest));
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(slice, least, most));
 }
 
 std::uint32_t PreparedProgram::phases(std::size_t slots) const {

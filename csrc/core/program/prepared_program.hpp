@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/program/depth.hpp"
 #include "core/program/program.hpp"
 
 namespace syntony {
@@ -43,11 +44,18 @@ class PreparedProgram {
     return std::min(longest, std::max(share, longest / kShortestSlice));
   }
   [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_->chunks[chunk].block; }
+  /// The bytes of a slice, of those between `least` and `most`, if all blocks have `elements` elements of
+  /// `element_bytes`: long ones cost fewer system calls, but where ranks wait for what others pass on, they wait for a
+  /// whole slice.
+  [[nodiscard]] std::uint32_t slice_bytes(std::size_t elements, std::size_t element_bytes, std::uint32_t least,
+                                          std::uint32_t most) const;
   /// The number of phases in which the chunks must move so that no message has more than `slots` slots of one phase, if
   /// possible. Chunk c moves in phase c mod that number. 1 for nearly every Program.
   [[nodiscard]] std::uint32_t phases(std::size_t slots) const;
   /// The most slots that a message has in any one of `phases` phases.
   [[nodiscard]] std::uint32_t message_slots(std::uint32_t phases) const;
+
+  static constexpr std::uint32_t kManyRanks = 16;  // their slices are always short, which bounds their memory
 
  private:
   static constexpr std::size_t kShortestSlice = 16;  // no slice is shorter than this fraction of the longest
@@ -67,8 +75,10 @@ class PreparedProgram {
   std::uint32_t message_slots_;
   bool needs_size_matrix_;
   std::uint32_t most_connections_ = 1;
-  std::uint32_t heaviest_ = 1;  // weight of a chunk
-  std::vector<Share> shares_;   // per chunk
+  std::uint32_t heaviest_ = 1;       // weight of a chunk
+  std::uint32_t largest_chunk_ = 0;  // in a call whose blocks are equal
+  ProgramDepth depth_;               // all 0 with many ranks
+  std::vector<Share> shares_;        // per chunk
 };
 
 }  // namespace syntony

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ranges>
 
 #include "core/tcp/meeting/tcp_socket.hpp"
 
@@ -19,6 +20,10 @@ constexpr std::size_t kPieces = 64;
 /// Payload bytes worth waking up for if more is to come. Far less than the smallest receive buffer.
 constexpr int kWorthWaking = 32 * 1024;
 constexpr int kLittle = 4096;
+
+/// What a wire of 1 Gbit/s takes at most, and how often in a row it must be less. A burst is taken at once by any wire.
+constexpr std::chrono::nanoseconds kLongPerByte{8};
+constexpr unsigned kOften = 16;
 
 iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
 
@@ -39,35 +44,64 @@ void TcpFlow::insert(const Outgoing& outgoing, const Passes& passes) {
 }
 
 void TcpFlow::push(const FramePrefix& prefix) {
-  insert({.prefix = prefix, .header = {}},
-         [](const Outgoing& other) { return other.prefix.kind == FramePrefix::kData; });
+  insert({.prefix = prefix, .header = {}}, [](const Outgoing& other) { return other.of_frame(); });
 }
 
 void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, Priority priority,
                    bool repeated) {
+  insert({.prefix = prefix,
+          .header = header,
+          .payload = payload,
+          .turn = next_turn(prefix, header),
+          .priority = priority,
+          .repeated = repeated});
+}
+
+void TcpFlow::push_in_parts(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload,
+                            Priority priority) {
+  if (header.length <= kPart || quick_ >= kOften) return push(prefix, header, payload, priority);
+  Outgoing piece{
+      .prefix = prefix, .header = header, .payload = payload, .turn = next_turn(prefix, header), .priority = priority};
+  piece.prefix.kind = FramePrefix::kCut;
+  insert(piece);
+  piece.prefix.kind = FramePrefix::kPart;
+  for (; piece.offset < header.length; piece.offset += kPart, piece.turn += kPart) {
+    piece.prefix.number = std::min<std::size_t>(kPart, header.length - piece.offset);
+    insert(piece);
+  }
+}
+
+std::uint64_t TcpFlow::next_turn(const FramePrefix& prefix, const FrameHeader& header) {
   if (ends_.size() <= prefix.channel) ends_.resize(prefix.channel + 1);
   const std::uint64_t turn = std::max(turn_, ends_[prefix.channel]);
   ends_[prefix.channel] = turn + header.length;
-  insert({prefix, header, payload, turn, priority, repeated}, [&](const Outgoing& other) {
-    return other.prefix.kind == FramePrefix::kData &&
-           (other.priority < priority || (other.prefix.window == prefix.window && other.turn > turn));
+  return turn;
+}
+
+void TcpFlow::insert(const Outgoing& outgoing) {
+  insert(outgoing, [&](const Outgoing& other) {
+    return other.of_frame() && (other.priority < outgoing.priority ||
+                                (other.prefix.window == outgoing.prefix.window && other.turn > outgoing.turn));
   });
 }
 
 void TcpFlow::keep_last(std::byte* slot) {
   if (unsent_entries() == 0) return;
-  Outgoing& last = outbox_.back();
-  const std::size_t written = unsent_entries() == 1 ? written_ : 0;
-  const std::size_t sent = written - std::min(written, last.head_bytes());
-  std::memcpy(slot + sent, last.payload + sent, last.header.length - sent);
-  last.payload = slot;
+  const std::byte* const payload = outbox_.back().payload;
+  for (Outgoing& outgoing : std::span(outbox_).subspan(first_) | std::views::reverse) {
+    if (!outgoing.of_frame() || outgoing.payload != payload) break;
+    const std::size_t written = &outgoing == &outbox_[first_] ? written_ : 0;
+    const std::size_t sent = written - std::min(written, outgoing.head_bytes());
+    const std::size_t from = outgoing.offset + sent;
+    std::memcpy(slot + from, payload + from, outgoing.payload_bytes() - sent);
+    outgoing.payload = slot;
+  }
 }
 
 std::size_t TcpFlow::unsent_frames() const {
   const auto unsent = std::span(outbox_).subspan(first_);
-  return static_cast<std::size_t>(std::ranges::count_if(unsent, [](const Outgoing& outgoing) {
-    return outgoing.prefix.kind == FramePrefix::kData && !outgoing.repeated;
-  }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(unsent, [](const Outgoing& outgoing) { return outgoing.last() && !outgoing.repeated; }));
 }
 
 bool TcpFlow::queues(const FramePrefix& frame) const {
@@ -76,7 +110,10 @@ bool TcpFlow::queues(const FramePrefix& frame) const {
 }
 
 std::optional<FramePrefix> TcpFlow::arriving() const {
-  return remaining_.empty() ? std::nullopt : std::optional(current_);
+  if (remaining_.empty()) return std::nullopt;
+  if (current_.kind != FramePrefix::kPart) return current_;
+  const auto cut = std::ranges::find_if(cut_, [this](const Cut& each) { return each.holds(current_); });
+  return cut->prefix;
 }
 
 void TcpFlow::forget_unsent() {
@@ -95,16 +132,18 @@ TcpFlow::Outcome TcpFlow::write() {
       const std::size_t head = outgoing.head_bytes();
       if (skip < head) pieces[count++] = piece(reinterpret_cast<const std::byte*>(&outgoing) + skip, head - skip);
       const std::size_t into = skip - std::min(skip, head);
-      if (into < outgoing.header.length) {
-        pieces[count++] = piece(outgoing.payload + into, outgoing.header.length - into);
+      if (into < outgoing.payload_bytes()) {
+        pieces[count++] = piece(outgoing.payload + outgoing.offset + into, outgoing.payload_bytes() - into);
       }
     }
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = count;
+    const Clock::time_point now = Clock::now();
+    if (written_ == 0) since_ = now;
     const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
-      advance(static_cast<std::size_t>(n));
+      advance(static_cast<std::size_t>(n), now);
       outcome = Outcome::moved;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       writable_ = false;
@@ -117,11 +156,18 @@ TcpFlow::Outcome TcpFlow::write() {
   return outcome;
 }
 
-void TcpFlow::advance(std::size_t bytes) {
+void TcpFlow::judge(std::size_t bytes, Clock::duration took) {
+  if (bytes < kPart) return;
+  quick_ = took < static_cast<std::int64_t>(bytes) * kLongPerByte ? std::min(quick_ + 1, kOften) : 0;
+}
+
+void TcpFlow::advance(std::size_t bytes, Clock::time_point now) {
   written_ += bytes;
   while (first_ < outbox_.size() && written_ > 0) {
     turn_ = std::max(turn_, outbox_[first_].turn);
     if (written_ < outbox_[first_].bytes()) break;
+    judge(outbox_[first_].payload_bytes(), now - since_);
+    since_ = now;
     written_ -= outbox_[first_++].bytes();
   }
   if (first_ == outbox_.size()) {
@@ -161,7 +207,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
   const std::size_t direct = std::min(bytes, remaining_.size());
   if (!remaining_.empty()) {
     remaining_ = remaining_.subspan(direct);
-    if (remaining_.empty()) sink.arrived(current_);
+    if (remaining_.empty()) complete(sink);
   }
   if (!parse(sink, std::span(aside).first(begun_bytes_ + bytes - direct))) return Outcome::refused;
   if (!readable_) await_payload();
@@ -198,22 +244,53 @@ bool TcpFlow::parse(FrameSink& sink, std::span<const std::byte> bytes) {
       bytes = bytes.subspan(sizeof(FramePrefix));
       continue;
     }
-    FrameHeader header;
-    if (current_.kind != FramePrefix::kData) return false;
-    if (bytes.size() < begun_.size()) break;
-    std::memcpy(&header, bytes.data() + sizeof(FramePrefix), sizeof(header));
-    bytes = bytes.subspan(begun_.size());
-    std::byte* const slot = sink.place(current_, header);
-    if (slot == nullptr) return false;
-    const std::size_t here = std::min<std::size_t>(header.length, bytes.size());
-    std::memcpy(slot, bytes.data(), here);
+    std::span<std::byte> payload;
+    if (current_.kind == FramePrefix::kPart) {
+      const auto cut = cut_of(current_);
+      const bool known = cut != cut_.end() && cut->prefix.token == current_.token;
+      if (!known || current_.number == 0 || current_.number > cut->bytes - cut->arrived) return false;
+      std::byte* const slot = sink.resume(cut->prefix, cut->arrived);
+      if (slot == nullptr) return false;
+      payload = {slot, current_.number};
+      bytes = bytes.subspan(sizeof(FramePrefix));
+    } else {
+      FrameHeader header;
+      const bool cut = current_.kind == FramePrefix::kCut;
+      if (current_.kind != FramePrefix::kData && !cut) return false;
+      if (bytes.size() < begun_.size()) break;
+      std::memcpy(&header, bytes.data() + sizeof(FramePrefix), sizeof(header));
+      bytes = bytes.subspan(begun_.size());
+      std::byte* const slot = sink.place(current_, header);
+      if (slot == nullptr) return false;
+      if (cut) {
+        if (header.length == 0 || cut_of(current_) != cut_.end()) return false;
+        cut_.push_back({.prefix = current_, .bytes = header.length});
+        continue;
+      }
+      payload = {slot, header.length};
+    }
+    const std::size_t here = std::min(payload.size(), bytes.size());
+    if (here > 0) std::memcpy(payload.data(), bytes.data(), here);
     bytes = bytes.subspan(here);
-    remaining_ = {slot + here, header.length - here};
-    if (remaining_.empty()) sink.arrived(current_);
+    remaining_ = payload.subspan(here);
+    if (remaining_.empty()) complete(sink);
   }
   std::ranges::copy(bytes, begun_.begin());  // less than one head
   begun_bytes_ = bytes.size();
   return true;
+}
+
+std::vector<TcpFlow::Cut>::iterator TcpFlow::cut_of(const FramePrefix& part) {
+  return std::ranges::find_if(cut_, [&](const Cut& cut) { return cut.holds(part); });
+}
+
+void TcpFlow::complete(FrameSink& sink) {
+  if (current_.kind != FramePrefix::kPart) return sink.arrived(current_);
+  const auto cut = cut_of(current_);
+  cut->arrived += current_.number;
+  if (cut->arrived < cut->bytes) return;
+  sink.arrived(cut->prefix);
+  cut_.erase(cut);
 }
 
 void TcpFlow::became_ready(std::uint32_t events) {

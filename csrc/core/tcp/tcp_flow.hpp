@@ -11,12 +11,18 @@
 //   committed   a0 a1 a2 a3 b0 b1          by channels a and b of one operation
 //   sent        a0 b0 a1 b1 a2 a3          start-time fair queueing (Goyal et al., SIGCOMM 1996), by bytes
 //
+// A wire that takes long for kPart gets long frames in parts, between which others go; so a frame that is begun delays
+// those by a part at most:
+//
+//   [prefix(cut) header] [prefix(part) bytes] [prefix header payload of an urgent frame] [prefix(part) bytes] ..
+//
 // Operations of a priority do not take turns: the one whose frames came first goes first. Frames of a higher priority
 // pass all that are not begun. Credits go before all frames, because somebody may need them to send. The kernel is
 // given no more than it needs to keep the wire busy (tune_data_socket).
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -40,6 +46,9 @@ class TcpFlow {
   void push(const FramePrefix& prefix);
   void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, Priority priority,
             bool repeated = false);
+  /// push(), in parts of kPart if the wire is slow. Only for the one socket that leads to the peer.
+  void push_in_parts(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload, Priority priority);
+  static constexpr std::uint32_t kPart = 128 * 1024;
   /// Copies the unsent rest of the payload pushed last, if any, to `slot`, and sends it from there.
   void keep_last(std::byte* slot);
   /// Data frames, not credits, that the kernel has never taken completely.
@@ -73,26 +82,52 @@ class TcpFlow {
   void shut();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Outgoing {
     FramePrefix prefix;
     FrameHeader header;
-    const std::byte* payload = nullptr;
-    std::uint64_t turn = 0;  // of a frame: bytes that each channel may send before it
+    const std::byte* payload = nullptr;  // of the whole frame,
+    std::size_t offset = 0;              // from here on
+    std::uint64_t turn = 0;              // bytes that each channel may send before it
     Priority priority = Priority::normal;
-    bool repeated = false;  // of a frame
+    bool repeated = false;
 
+    [[nodiscard]] bool of_frame() const { return prefix.kind == FramePrefix::kData || cut() || part(); }
+    [[nodiscard]] bool cut() const { return prefix.kind == FramePrefix::kCut; }
+    [[nodiscard]] bool part() const { return prefix.kind == FramePrefix::kPart; }
+    /// With it, all of its frame is written.
+    [[nodiscard]] bool last() const { return of_frame() && offset + payload_bytes() == header.length; }
     [[nodiscard]] std::size_t head_bytes() const {
-      return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);
+      return sizeof(prefix) + (of_frame() && !part() ? sizeof(header) : 0);
     }
-    [[nodiscard]] std::size_t bytes() const { return head_bytes() + header.length; }
+    [[nodiscard]] std::size_t payload_bytes() const { return part() ? prefix.number : cut() ? 0 : header.length; }
+    [[nodiscard]] std::size_t bytes() const { return head_bytes() + payload_bytes(); }
   };
   static_assert(offsetof(Outgoing, header) == sizeof(FramePrefix), "prefix and header are written as one piece");
+
+  /// A frame that arrives in parts.
+  struct Cut {
+    FramePrefix prefix;
+    std::size_t bytes = 0;    // of its payload,
+    std::size_t arrived = 0;  // of these
+    [[nodiscard]] bool holds(const FramePrefix& part) const {
+      return prefix.window == part.window && prefix.channel == part.channel;
+    }
+  };
 
   /// Queues it before the last entries, those that it `passes`, but behind a partly written one.
   template <typename Passes>
   void insert(const Outgoing& outgoing, const Passes& passes);
-  /// Drops `bytes` written bytes from the front of the outbox.
-  void advance(std::size_t bytes);
+  void insert(const Outgoing& outgoing);
+  /// The turn of a channel's next frame.
+  [[nodiscard]] std::uint64_t next_turn(const FramePrefix& prefix, const FrameHeader& header);
+  /// Drops `bytes` bytes from the front of the outbox, which the kernel takes `now`.
+  void advance(std::size_t bytes, Clock::time_point now);
+  void judge(std::size_t bytes, Clock::duration took);
+  /// The cut frame of a part's stream, or none.
+  [[nodiscard]] std::vector<Cut>::iterator cut_of(const FramePrefix& part);
+  /// All of remaining_ is there.
+  void complete(FrameSink& sink);
   [[nodiscard]] bool parse(FrameSink& sink, std::span<const std::byte> bytes);
   /// Tells the kernel when to wake us.
   void await_payload();
@@ -109,11 +144,14 @@ class TcpFlow {
   std::size_t written_ = 0;          // of entry first_
   std::uint64_t turn_ = 0;           // of the last frame begun
   std::vector<std::uint64_t> ends_;  // by channel: the turn at which its last frame ends
+  Clock::time_point since_;          // when the kernel took the first bytes of entry first_
+  unsigned quick_ = 0;               // long payloads in a row that it took at once
 
   std::array<std::byte, sizeof(FramePrefix) + sizeof(FrameHeader)> begun_{};  // the first bytes of an incomplete head
   std::size_t begun_bytes_ = 0;
-  FramePrefix current_;             // of the frame being read
+  FramePrefix current_;             // of the frame or part being read
   std::span<std::byte> remaining_;  // its payload still to come
+  std::vector<Cut> cut_;            // at most one of each stream
   int awaited_ = 1;                 // number of bytes that wakes us
 };
 

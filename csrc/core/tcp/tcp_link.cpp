@@ -51,13 +51,14 @@ void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& heade
 
 void TcpLink::enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
   TcpFlow& flow = flow_for(key, header);
-  if (has_spare()) {
-    sent_.note(index(key), {.number = number,
-                            .flow = static_cast<std::size_t>(&flow - flows_.data()),
-                            .header = header,
-                            .payload = payload});
-  }
-  flow.push(data_prefix(key, number), header, payload, shape().priority_of(key.window));
+  const FramePrefix prefix = data_prefix(key, number);
+  const Priority priority = shape().priority_of(key.window);
+  if (!has_spare()) return flow.push_in_parts(prefix, header, payload, priority);
+  sent_.note(index(key), {.number = number,
+                          .flow = static_cast<std::size_t>(&flow - flows_.data()),
+                          .header = header,
+                          .payload = payload});
+  flow.push(prefix, header, payload, priority);
 }
 
 void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,

@@ -34,8 +34,24 @@ void add_credit(Bytes& bytes, std::uint64_t number, std::uint32_t channel, std::
                             .channel = channel});
 }
 
+/// A frame whose payload comes in parts, or its head alone.
+void add_cut(Bytes& bytes, std::uint64_t number, std::uint16_t channel, std::uint32_t window, std::uint32_t length) {
+  const std::uint32_t token = kSelf.prefix_token();
+  append(bytes, FramePrefix{
+                    .kind = FramePrefix::kCut, .token = token, .number = number, .window = window, .channel = channel});
+  append(bytes, FrameHeader{.token = kSelf.frame_token(), .group = 7, .channel = channel, .length = length});
+}
+
+void add_part(Bytes& bytes, std::uint32_t channel, std::uint32_t window, std::uint32_t length) {
+  const std::uint32_t token = kSelf.prefix_token();
+  append(
+      bytes,
+      FramePrefix{.kind = FramePrefix::kPart, .token = token, .number = length, .window = window, .channel = channel});
+  for (std::uint32_t i = 0; i < length; ++i) bytes.push_back(static_cast<std::byte>(length * 17 + i));
+}
+
 std::vector<Bytes> frame_seeds() {
-  std::vector<Bytes> seeds(6);
+  std::vector<Bytes> seeds(9);
   add_frame(seeds[0], 0, 0, 0, 256);
   for (std::uint64_t number = 0; number < 4; ++number) add_frame(seeds[1], number, 1, 1, 3);
   add_credit(seeds[2], 1, 1, 0);
@@ -48,6 +64,20 @@ std::vector<Bytes> frame_seeds() {
   append(seeds[5], FramePrefix{.kind = FramePrefix::kProbe, .token = kSelf.prefix_token()});
   append(seeds[5], FramePrefix{.kind = FramePrefix::kLost, .token = kSelf.prefix_token()});
   add_frame(seeds[5], 0, 0, 0, 3);
+  add_cut(seeds[6], 0, 0, 0, 200);
+  for (const std::uint32_t length : {100U, 1U, 99U}) add_part(seeds[6], 0, 0, length);
+  add_cut(seeds[7], 0, 0, 0, 20);  // others between its parts, also of another cut frame
+  add_part(seeds[7], 0, 0, 10);
+  add_frame(seeds[7], 0, 1, 1, 7);
+  add_cut(seeds[7], 1, 1, 1, 8);
+  add_part(seeds[7], 1, 1, 3);
+  add_credit(seeds[7], 1, 1, 0);
+  add_part(seeds[7], 0, 0, 10);
+  add_part(seeds[7], 1, 1, 5);
+  for (std::uint64_t number = 0; number < 4; ++number) {
+    add_cut(seeds[8], number, 0, 1, 2);
+    add_part(seeds[8], 0, 1, 2);
+  }
   return seeds;
 }
 
@@ -57,11 +87,17 @@ struct Reading {
   std::map<Stream, std::map<std::uint64_t, Bytes>> frames;         // complete
   std::map<Stream, std::map<std::uint64_t, FrameHeader>> headers;  // of those that have begun
   bool refused = false;
-  bool whole = true;  // nothing is left over
+  bool whole = true;  // nothing is left over or unfinished
 };
 
 Reading read(std::span<const std::byte> input) {
+  struct Cut {
+    std::uint64_t number = 0;
+    std::uint32_t length = 0;
+    Bytes bytes;
+  };
   Reading reading;
+  std::map<Stream, Cut> cuts;
   const auto refuse = [&] { reading.refused = true; };
   while (!reading.refused && !input.empty()) {
     FramePrefix prefix;
@@ -81,7 +117,30 @@ Reading read(std::span<const std::byte> input) {
       input = input.subspan(sizeof(prefix));
       continue;
     }
-    if (prefix.kind != FramePrefix::kData) {
+    const Stream stream{prefix.channel, prefix.window};
+    if (prefix.kind == FramePrefix::kPart) {
+      const auto cut = cuts.find(stream);
+      if (stranger || cut == cuts.end() || prefix.number == 0 ||
+          prefix.number > cut->second.length - cut->second.bytes.size()) {
+        refuse();
+        break;
+      }
+      input = input.subspan(sizeof(prefix));
+      if (input.size() < prefix.number) {
+        reading.whole = false;
+        break;
+      }
+      const auto part = input.first(prefix.number);
+      Bytes& bytes = cut->second.bytes;
+      bytes.insert(bytes.end(), part.begin(), part.end());
+      input = input.subspan(prefix.number);
+      if (bytes.size() < cut->second.length) continue;
+      reading.frames[stream][cut->second.number] = bytes;
+      cuts.erase(cut);
+      continue;
+    }
+    const bool begins = prefix.kind == FramePrefix::kCut;
+    if (prefix.kind != FramePrefix::kData && !begins) {
       refuse();
       break;
     }
@@ -90,20 +149,25 @@ Reading read(std::span<const std::byte> input) {
     std::memcpy(&header, input.data() + sizeof(prefix), sizeof(header));
     if (stranger || header.token != kSelf.frame_token() || header.group != 7 || header.channel != prefix.channel ||
         header.length > kShape.slot_bytes || prefix.number > 3 ||
-        !reading.headers[{prefix.channel, prefix.window}].try_emplace(prefix.number, header).second) {
+        !reading.headers[stream].try_emplace(prefix.number, header).second ||
+        (begins && (header.length == 0 || cuts.contains(stream)))) {
       refuse();
       break;
     }
     input = input.subspan(sizeof(prefix) + sizeof(header));
+    if (begins) {
+      cuts[stream] = {.number = prefix.number, .length = header.length, .bytes = {}};
+      continue;
+    }
     if (input.size() < header.length) {
       reading.whole = false;
       break;
     }
     const auto payload = input.first(header.length);
-    reading.frames[{prefix.channel, prefix.window}][prefix.number] = Bytes(payload.begin(), payload.end());
+    reading.frames[stream][prefix.number] = Bytes(payload.begin(), payload.end());
     input = input.subspan(header.length);
   }
-  reading.whole = reading.whole && input.empty();
+  reading.whole = reading.whole && input.empty() && cuts.empty();
   return reading;
 }
 

@@ -10,6 +10,9 @@
 #include <memory>
 #include <utility>
 
+#include "core/program/algorithms/algorithms.hpp"
+#include "core/program/depth.hpp"
+#include "core/program/prepared_program.hpp"
 #include "core/tcp/tcp_flow.hpp"
 #include "courier.hpp"
 #include "ranks.hpp"
@@ -354,10 +357,89 @@ void turns(std::uint64_t) {
     std::memcpy(&header, bytes.data() + at, sizeof(header));
     at += sizeof(header) + header.length;
   }
-  const std::vector<Sent> expected{{9, 0, 0}, {5, 0, 0}, {5, 0, 1}, {4, 3, 0}, {4, 3, 1}, {0, 0, 0},
-                                   {1, 0, 0}, {0, 0, 1}, {0, 0, 2}, {1, 0, 1}, {0, 0, 3}, {1, 1, 7},
-                                   {2, 0, 0}, {2, 0, 1}, {3, 2, 0}};
+  const std::vector<Sent> expected{{9, 0, 0}, {5, 0, 0}, {5, 0, 1}, {4, 3, 0}, {4, 3, 1},
+                                   {0, 0, 0}, {1, 0, 0}, {0, 0, 1}, {0, 0, 2}, {1, 0, 1},
+                                   {0, 0, 3}, {1, 1, 7}, {2, 0, 0}, {2, 0, 1}, {3, 2, 0}};
   require(sent == expected, "in turns");
+}
+
+/// Between the parts of a long frame, more urgent ones are sent; it arrives whole, also where its first part was
+/// placed.
+void parts(std::uint64_t seed) {
+  constexpr std::uint32_t kLong = 8 << 20;  // more than the kernel takes
+  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 2, .slot_bytes = kLong};
+  run_ranks(2, [&](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1});
+    std::vector<std::byte> payload(kLong), place(kLong);
+    fill(payload.data(), kLong, std::mt19937_64(seed));
+    const std::uint32_t urgent = 2;  // a window of high priority
+    require(shape.priority_of(0) == Priority::low && shape.priority_of(urgent) == Priority::high, "priorities");
+    TcpTransport transport(shape, rank.identity(), peers);
+    if (rank.rank == 0) {
+      rank.meet();
+      require(transport.sender(1, 0, 0).send(rank.header(0, kLong), payload.data()), "room");
+      require(transport.unsent(), "the kernel has not taken all of it");
+      require(transport.sender(1, 0, urgent).send(rank.header(0, 3), payload.data()), "room");
+      std::ranges::fill(payload, std::byte{0});
+      rank.meet();
+      eventually([&] { return transport.progress(), !transport.unsent(); }, "all is sent");
+    } else {
+      Receiver& first = transport.receiver(0, 0, 0);
+      if (seed % 2 == 0) first.expect(0, rank.header(0, kLong), place.data());
+      rank.meet();
+      rank.meet();
+      eventually([&] { return transport.progress(), transport.receiver(0, 0, urgent).front() != nullptr; }, "it comes");
+      require(first.front() == nullptr, "before the long frame, which had begun");
+      if (seed % 3 == 0) first.forget_places();
+      eventually([&] { return transport.progress(), first.front() != nullptr; }, "the long frame comes");
+      require((first.payload() == place.data()) == (seed % 2 == 0 && seed % 3 != 0), "where it belongs");
+      require(holds(first.payload(), kLong, std::mt19937_64(seed)), "unchanged");
+    }
+    rank.meet();
+  });
+}
+
+/// Frames that fit a part, and whatever goes over one of several sockets, are sent as they are. Parts name their
+/// stream, and begin anywhere in a frame.
+void cut_frames(std::uint64_t) {
+  const std::vector<std::byte> payload(3 * TcpFlow::kPart);
+  TcpFlow flow;
+  FrameHeader header;
+  header.length = TcpFlow::kPart;
+  flow.push_in_parts({}, header, payload.data(), Priority::normal);
+  require(flow.unsent_entries() == 1 && flow.unsent_frames() == 1, "whole");
+  header.length = 2 * TcpFlow::kPart + 1;
+  flow.push_in_parts({.number = 1}, header, payload.data(), Priority::normal);
+  require(flow.unsent_entries() == 5 && flow.unsent_frames() == 2, "a head and three parts are one frame");
+}
+
+/// What a slice of a message of so many KiB is.
+std::uint32_t slice_of(std::string_view name, Collective collective, std::uint32_t ranks, std::size_t message) {
+  const PreparedProgram program(build(name, collective, ranks));
+  const bool shared = collective == Collective::all_reduce && name != "direct";  // each rank has a chunk of the block
+  return program.slice_bytes(message * (shared ? ranks : 1) * 1024 / 4, 4, 128 * 1024, 512 * 1024) / 1024;
+}
+
+/// Slices are long where nobody waits for what others pass on, or messages are much longer; and half a message at most.
+void slices(std::uint64_t) {
+  using enum Collective;
+  for (const auto& [name, collective] : {std::pair("direct", all_gather), std::pair("ring", all_gather),
+                                         std::pair("two_shot", all_reduce), std::pair("ring", all_reduce)}) {
+    for (const std::uint32_t ranks : {2U, 4U, 7U}) {
+      require(slice_of(name, collective, ranks, 64) == 128, "short");
+      require(slice_of(name, collective, ranks, 512) == 256, "half");
+      require(slice_of(name, collective, ranks, 1024) == 512, "half");
+      require(slice_of(name, collective, ranks, 32 << 10) == 512, "the longest");
+    }
+  }
+  // A chain of 5: three hops without the root's own work, so 3/64 of a slice per slice.
+  require(slice_of("ring", broadcast, 5, 16 << 10) == 128 && slice_of("ring", broadcast, 5, 96 << 10) == 512,
+          "a chain");
+  require(slice_of("direct", all_gather, PreparedProgram::kManyRanks, 32 << 10) == 128, "many ranks");
+  const ProgramDepth chain = depth_of(build("ring", broadcast, 5));
+  require(chain.hops == 4 && chain.busiest == 1, "a chain of 5");
+  const ProgramDepth ring = depth_of(build("ring", all_reduce, 5));
+  require(ring.hops == 8 && ring.busiest == 8, "a ring of 5");
 }
 
 constexpr std::array kStreamTests{Test{"streams", streams},
@@ -368,6 +450,9 @@ constexpr std::array kStreamTests{Test{"streams", streams},
                                   Test{"filled_room", filled_room},
                                   Test{"launched_first", launched_first},
                                   Test{"turns", turns},
+                                  Test{"parts", parts},
+                                  Test{"cut_frames", cut_frames},
+                                  Test{"slices", slices},
                                   Test{"unknown_streams", unknown_streams}};
 
 }  // namespace

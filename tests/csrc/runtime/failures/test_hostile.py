@@ -22,7 +22,7 @@ from tests.csrc.runtime.sip_hash import sip_hash
 
 HELLO = struct.Struct("<IHH16s16sIIII")  # magic, version, flow, proof, nonce, group, from, to, flows
 ACK = struct.Struct("<IHH16s16sII")  # magic, version, flow, proof, nonce, from, flows
-VERSION, NONCE = 10, b"used once, or so"
+VERSION, NONCE = 11, b"used once, or so"
 PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
 CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, rank
@@ -149,7 +149,7 @@ def garbage(impostor: Impostor) -> None:
 
 
 def oversized(impostor: Impostor) -> None:
-    impostor.data[0].sendall(impostor.frame(0, 0, 0, bytes(131073), 0))
+    impostor.data[0].sendall(impostor.frame(0, 0, 0, bytes(524289), 0))
 
 
 def unasked(impostor: Impostor) -> None:
@@ -189,7 +189,7 @@ def other_total(impostor: Impostor) -> None:
     ("bad", "call", "kind", "sentence"),
     [
         (garbage, add, "mismatch", r"rank 1 at .* sent a frame that cannot be believed \(it does not begin like one\)"),
-        (oversized, add, "mismatch", r"rank 1 at .*\(it holds 131073 bytes where a slot takes 131072"),
+        (oversized, add, "mismatch", r"rank 1 at .*\(it holds 524289 bytes where a slot takes 524288"),
         (
             unasked,
             add,
