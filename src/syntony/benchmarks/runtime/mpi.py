@@ -33,13 +33,18 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
         ours = Syntony(create_communicator(exchange, sweep.SILENCE))
         return [ours, *(RemotePeer(exchange, name, sweep.SILENCE) for name in names)]
 
-    title = "Medians of the Communicator and of MPI through mpi4py; x ours: the best MPI's time over ours; float sums"
+    title = (
+        "Medians of the Communicator, of MPI through mpi4py and of oneCCL; x ours: the best of their times over ours; "
+        "float sums"
+    )
     return (part(title, "auto", names, make, choice, Rules(least, MEAN), torch=False),)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     sweep.configure(parser)
-    parser.add_argument("--peers", default="mpi", metavar="P[,..]", help="impi, mpich, openmpi; mpi: all installed")
+    parser.add_argument(
+        "--peers", default="mpi", metavar="P[,..]", help="impi, mpich, openmpi, oneccl; mpi: all installed"
+    )
 
 
 TABLE = Table("mpi", "our Communicator against Intel MPI, MPICH and Open MPI", _parts, _configure)
