@@ -16,12 +16,13 @@ from syntony.base.command import UserError
 from syntony.base.files.fields import FileError
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
+from syntony.synth.engines import workers
 from syntony.synth.engines.auto import CANDIDATES, Candidate, Found, _Agenda, attempts, candidates, run, seconds_at
-from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.engine import Budget, EngineError, SlowerError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Cutting, Question, Refused, Workers
+from syntony.synth.engines.workers import Cutting, Question, Refused, Workers, busiest
 from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
@@ -129,6 +130,43 @@ def test_a_slow_engine_begins_before_the_quick_ones(small: tuple[Topology, Colle
     with Noted(2) as workers:
         first = next(attempts(*small, 1 << 20, Budget(60), workers=workers))
     assert (first.engine, asked) == ("forest", ["pipeline"])
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "scatter", "all_reduce"])
+def test_no_simulation_is_faster_than_the_busiest_link(kind: str) -> None:
+    """Whole, cut, or with steps that another engine meant as barriers."""
+    topology = parse("dgx1")
+    collective = Collective.make(kind, topology.ranks)
+    for engine in ("greedy", "flow" if kind == "scatter" else "forest", "teccl"):
+        schedule = engine_named(engine).run(topology, collective, 1 << 24, Budget(3))
+        assert busiest(schedule, 1 << 24) <= seconds_at(schedule, 1 << 24) * (1 + 1e-9)
+    exact = run(topology, collective, 1 << 24, Budget(60, steps=4 if kind == "all_reduce" else 2))
+    assert len(exact.rounds)
+    assert busiest(exact, 1 << 24) <= seconds_at(exact, 1 << 24) * (1 + 1e-9)
+
+
+def test_what_cannot_be_faster_is_neither_simulated_nor_cut(
+    small: tuple[Topology, Collective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, collective = small
+    size = 1 << 26
+    schedule = forest.run(topology, collective, size, Budget())
+    least = busiest(schedule, size)
+
+    def question(beat: float) -> Question:
+        return Question("forest", topology, collective, size, 60.0, cuts=False, beat=beat)
+
+    assert [type(one) for one in question(least * 1.01).answers()] == [Found]
+    monkeypatch.setattr(workers, "seconds_at", lambda *_: pytest.fail("it was simulated"))
+    (refused,) = question(least).answers()
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, SlowerError)
+    agenda = _Agenda(topology, collective, size, Budget(60), [])
+    agenda.hear(Found("forest", schedule, least * 1.5))
+    agenda.hear(Found("greedy", schedule, least * 1.01))
+    assert [isinstance(agenda.next([], 2), Cutting) for _ in range(3)] == [True, True, False]
+    agenda.hear(Found("teccl", schedule, least))
+    assert agenda.next([], 2) is None
 
 
 def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, Collective]) -> None:

@@ -1,6 +1,7 @@
 """Search: simulates the registry's policies with all knobs; the best few are worth a real step.
 
-    defaults   every policy that can plan this step, unchanged: the result at least ties the best of them
+    defaults   every policy that can plan this step, those that take long last, until time is up: the result at least
+               ties the best of those that were tried. Slices are enlarged where there would be too many
     chains     a change of the computation's order, followed by one of communication: `dualpipe+bytescheduler`
     dp         fusion by dynamic programming (passes/fuse.py) under every order
     grid       the best ones' knobs, exhaustively
@@ -8,7 +9,8 @@
     mcmc       random walks over orders that sometimes accept worse ones (Metropolis et al., 1953), as for SYNDICATE
 
 For a large step, a smaller one is searched first: a period of blocks k times as heavy instead of k of them. The best
-plans are then made and simulated in full; a returned plan always was.
+plans are then made and simulated in full; a returned plan always was. What was not among the best of the small step
+is not tried on the large one, so that a policy may be faster there than the result.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
-from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
+from syntony.synth.engines.pipeline.slicing import MOST_TRANSFERS
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, cores, seconds_at
+from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, busiest, cores, seconds_at
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
@@ -136,7 +137,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     for one in attempts(topology, collective, size, budget, argument):
         if isinstance(one, Refused):
             refusal = one.error
-            told.setdefault(one.engine, "out of time" if isinstance(one.error, OutOfTimeError) else "refused")
+            told.setdefault(one.engine, _reason(one.error))
             continue
         told[one.engine] = f"{one.seconds * 1e6:.4g} us"
         if best is None or one.seconds < best.seconds:
@@ -152,6 +153,12 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         return best.schedule
     proofs = [best.schedule.proof, f"{COMPARED} at {size} bytes of {', '.join(map(' '.join, told.items()))}"]
     return replace(best.schedule, proof="; ".join(filter(None, proofs)))
+
+
+def _reason(error: EngineError) -> str:
+    if isinstance(error, SlowerError):
+        return "slower"
+    return "out of time" if isinstance(error, OutOfTimeError) else "refused"
 
 
 def candidates(
@@ -272,7 +279,7 @@ class _Agenda:
         if self._soon and not cut_first:
             engine = self._soon.pop(0)
             left, self._first = left if self._first else left * PATIENCE, False
-            return Question(engine, self._topology, self._collective, self._size, left, cuts=False)
+            return self._question(engine, left)
         if self._uncut:
             best = min(self._uncut.values(), key=lambda one: (one.engine in at_work, one.seconds))
             del self._uncut[best.engine]
@@ -294,7 +301,10 @@ class _Agenda:
         alone = len(self._beside) <= room or self._beside[0].takes == "long"
         asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
         seconds = share * SEARCHING * self._budget.left()
-        return Question(asked, self._topology, self._collective, self._size, seconds, cuts=False)
+        return self._question(asked, seconds)
+
+    def _question(self, engine: str, seconds: float) -> Question:
+        return Question(engine, self._topology, self._collective, self._size, seconds, cuts=False, beat=self._best)
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers results that can be cut, and how much latency matters."""
@@ -307,6 +317,8 @@ class _Agenda:
         if not answer.cut and answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds
             self._uncut[answer.engine] = answer
+        if len(answer.schedule.transfers) > MOST_TRANSFERS or busiest(answer.schedule, self._size) >= self._best:
+            self._uncut.pop(answer.engine, None)  # cuts of it are not faster
 
 
 def most_workers() -> int:

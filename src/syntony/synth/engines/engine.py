@@ -36,6 +36,10 @@ class OutOfTimeError(UndecidedError):
     """The time limit was reached before there was an answer."""
 
 
+class SlowerError(EngineError):
+    """A schedule that cannot be faster than what is known."""
+
+
 @dataclass(frozen=True)
 class Budget(Deadline):
     """Limits for an engine.

@@ -21,13 +21,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
+
+import numpy as np
 
 from syntony import _core
 from syntony.base.deadline import CLOCK
 from syntony.base.supervised import die_with_parent
-from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
 from syntony.synth.engines.pipeline.slicing import BEYOND, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
@@ -35,6 +37,7 @@ from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import MOST_MESSAGES, usual_slice
+from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
 
 GAIN = 0.999
@@ -63,7 +66,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Question:
-    """A question to an engine. `cuts`: whether its result is also cut into slices."""
+    """A question to an engine.
+
+    cuts  whether its result is also cut into slices
+    beat  seconds of the best schedule so far: what cannot be faster is not simulated, and refused with SlowerError
+    """
 
     engine: str
     topology: Topology
@@ -71,6 +78,7 @@ class Question:
     size: int
     seconds: float
     cuts: bool = True
+    beat: float = float("inf")
 
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
         """Runs the engine in this process: yields its result, and then faster cuts of it.
@@ -79,7 +87,7 @@ class Question:
         """
 
         def tell(schedule: Schedule) -> None:
-            if better is not None:
+            if better is not None and busiest(schedule, self.size) < self.beat:
                 better(Found(self.engine, schedule, seconds_at(schedule, self.size)))
 
         budget = Budget(self.seconds, better=tell if better else None)
@@ -87,6 +95,10 @@ class Question:
             schedule = engine_named(self.engine).run(self.topology, self.collective, self.size, budget)
         except EngineError as error:
             yield Refused(self.engine, error)
+            return
+        if self.beat < float("inf") and (least := busiest(schedule, self.size)) >= self.beat:
+            slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {least:.3g} s for its bytes")
+            yield Refused(self.engine, slower)
             return
         found = Found(self.engine, schedule, seconds_at(schedule, self.size))
         yield found
@@ -124,6 +136,11 @@ def _cuts(best: Found, size: int, budget: Budget) -> Iterator[Found]:
             most = slices
             best = Found(best.engine, cut, seconds, cut=True)
             yield best
+
+
+def busiest(schedule: Schedule, size: int) -> float:
+    """Seconds for the bytes of the busiest link. However it is cut, the schedule takes no less."""
+    return float(size * seconds_per_byte(replace(schedule, rounds=np.zeros(0, np.int32))))
 
 
 def seconds_at(schedule: Schedule, size: int) -> float:
