@@ -1,5 +1,5 @@
-"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator, and the executor with
-right and wrong Programs (tests/csrc/fuzz).
+"""Fuzzing what reads bytes of others: frames, control messages, the handshake, addresses, the aggregator, and the
+executor with right and wrong Programs (tests/csrc/fuzz).
 
 A taste in every run, with the library as it is installed; millions under sanitizers by `make fuzz`.
 """
@@ -16,7 +16,7 @@ import pytest
 from tests.csrc.sanitized import ADDRESS, sanitized
 from tests.programs import program
 
-TARGETS = ["frames", "control", "handshake", "aggregator", "packets", "programs"]
+TARGETS = ["frames", "control", "handshake", "directory", "aggregator", "packets", "programs"]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,7 @@ def test_every_target_is_known(fuzz: Path) -> None:
         ("frames", 10_000),
         ("control", 10_000),
         ("handshake", 3_000),
+        ("directory", 10_000),
         ("aggregator", 3_000),
         ("packets", 5_000),
         ("programs", 5_000),
@@ -64,6 +65,7 @@ def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
         ("frames", 1_000_000),
         ("control", 1_000_000),
         ("handshake", 200_000),
+        ("directory", 1_000_000),
         ("aggregator", 100_000),
         ("packets", 1_000_000),
         ("programs", 1_000_000),

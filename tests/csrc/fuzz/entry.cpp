@@ -10,7 +10,8 @@
 namespace syntony::fuzz {
 
 std::span<const Target* const> targets() {
-  static constexpr const Target* kAll[] = {&kFrames, &kControl, &kHandshake, &kAggregator, &kPackets, &kPrograms};
+  static constexpr const Target* kAll[] = {&kFrames,     &kControl, &kHandshake, &kDirectory,
+                                           &kAggregator, &kPackets, &kPrograms};
   return kAll;
 }
 

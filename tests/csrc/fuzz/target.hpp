@@ -31,6 +31,7 @@ struct Target {
 extern const Target kFrames;      // frames and credits on a data socket (frames.cpp)
 extern const Target kControl;     // messages on a control socket (control_messages.cpp)
 extern const Target kHandshake;   // what is sent to a rank that waits for others (handshake.cpp)
+extern const Target kDirectory;   // where ranks say that they listen (directory.cpp)
 extern const Target kAggregator;  // what is sent to an aggregator (aggregator_jobs.cpp)
 extern const Target kPackets;     // what is sent to stacked aggregators (aggregator_packets.cpp)
 extern const Target kPrograms;    // Programs for the executor (programs.cpp)

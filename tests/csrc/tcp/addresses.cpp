@@ -175,6 +175,7 @@ void directory(std::uint64_t) {
   require(here.of(6).addresses.empty() && here.of(3).addresses.empty(), "nothing was published or read");
   require(here.of(7).addresses.front().text() == "10.0.0.7:7001" && here.of(7).machine.empty(), "no machine");
   require_in("'banana' is not an endpoint", error_of([&] { (void)here.of(4); }).what());
+  require_in("'10.0.0.2:' is not an endpoint", error_of([&] { (void)here.of(5); }).what());
 }
 
 constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces},

@@ -25,6 +25,7 @@ std::optional<TcpAddress> TcpAddress::parse(std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (failure != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  if (text.find('\0') != text.npos) return std::nullopt;  // inet_pton would not see what follows
 
   std::string host(text.substr(0, colon));
   TcpAddress result;

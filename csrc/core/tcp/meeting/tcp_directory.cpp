@@ -9,7 +9,10 @@
 namespace syntony {
 namespace {
 
-constexpr char kHere = ' ';
+// In forms; words have none of them (without_marks()).
+constexpr char kHere = '\r';  // first: on this machine
+constexpr char kPort = '\n';  // behind a colon: there is a port
+constexpr char kWrong = '?';  // in place of what no address has
 
 /// Removes the first word, and the space behind it.
 std::string_view take_word(std::string_view& text) {
@@ -29,7 +32,19 @@ std::optional<std::uint16_t> port_of(std::string_view word) {
   return whole ? std::optional(port) : std::nullopt;
 }
 
-bool loopback(std::string_view word) { return word.starts_with("127.") || word.starts_with("[::1]"); }
+/// A word that no address can be stays one.
+std::string without_marks(std::string_view word) {
+  std::string result(word.empty() ? std::string_view(&kWrong, 1) : word);
+  std::ranges::replace_if(
+      result, [](char character) { return character == '\0' || character == kPort || character == kHere; }, kWrong);
+  return result;
+}
+
+bool loopback(std::string_view word) {
+  if (!word.starts_with("127.") && !word.starts_with('[')) return false;
+  const std::optional<TcpAddress> address = TcpAddress::parse(word);
+  return address && address->loopback();
+}
 
 }  // namespace
 
@@ -47,9 +62,10 @@ TcpDirectory::TcpDirectory(std::span<const std::string> published, std::span<con
     while (!text.empty()) {
       const std::string_view word = take_word(text);
       const std::optional<std::uint16_t> port = port_of(word);
-      if (port && loopback(word) && !here) continue;
+      if (!here && loopback(word)) continue;
       if (port) ports_.push_back(*port);
-      form.append(port ? word.substr(0, word.rfind(':') + 1) : word).append(text.empty() ? 0 : 1, ' ');
+      form += without_marks(port ? word.substr(0, word.rfind(':') + 1) : word);
+      form.append(port ? 1 : 0, kPort).append(text.empty() ? 0 : 1, ' ');
     }
     const auto [place, fresh] = known.try_emplace(form, static_cast<std::uint32_t>(forms_.size()));
     if (fresh) forms_.append(form).push_back('\0');
@@ -66,12 +82,16 @@ TcpEndpoints TcpDirectory::of(std::uint32_t rank) const {
   if (here) form.remove_prefix(1);
   std::string text;
   while (!form.empty()) {
-    text += take_word(form);
-    if (text.ends_with(':') && port < ports_.size()) text += std::to_string(ports_[port++]);
+    const std::string_view word = take_word(form);
+    if (word.ends_with(kPort)) {
+      text.append(word.substr(0, word.size() - 1)).append(std::to_string(ports_[port++]));
+    } else {
+      text += word;
+    }
     if (!form.empty()) text += ' ';
   }
   TcpEndpoints theirs = TcpEndpoints::parse(text);
-  if (here) theirs.machine = machine_;
+  theirs.machine = here ? machine_ : "";
   return theirs;
 }
 

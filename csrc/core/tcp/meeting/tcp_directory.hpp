@@ -3,7 +3,7 @@
 //     published by rank 3   machine=A rails=1 10.0.0.4:4242 127.0.0.1:4245
 //     published by rank 4   machine=A rails=1 10.0.0.4:5151 127.0.0.1:5152
 //
-//     forms   "rails=1 10.0.0.4:"                          each once: the ranks of a host differ in their ports only
+//     forms   "rails=1 10.0.0.4:_"                         each once: the ranks of a host differ in their ports only
 //     ports   4242 5151
 //
 // Of machines other than this one it is enough to know that they are others, and no loopback address leads there.
@@ -34,7 +34,7 @@ class TcpDirectory {
   };
 
   std::string machine_;
-  std::string forms_;  // each ends with a zero; those of ranks on this machine begin with a space
+  std::string forms_;  // each ends with a zero; those of ranks on this machine begin with a mark
   std::vector<std::uint16_t> ports_;
   std::vector<Entry> entries_;  // by rank
 };
