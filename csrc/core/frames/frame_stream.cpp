@@ -68,7 +68,10 @@ FrameReceiver::FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& 
       key_(key),
       slots_(shape.depth, shape.slot_bytes),
       frames_(shape.depth),
-      late_(shape.depth - std::min(shape.depth, StreamShape{}.depth)) {}
+      // Operations of low priority count what is on its way (Group::advance).
+      late_(shape.priority_of(key.window) == Priority::low ? 0
+                                                           : shape.depth - std::min(shape.depth, StreamShape{}.depth)) {
+}
 
 const FrameHeader* FrameReceiver::front() {
   const Frame& frame = frames_[released_ % frames_.size()];
@@ -81,7 +84,7 @@ const std::byte* FrameReceiver::payload() const {
 }
 
 void FrameReceiver::release() {
-  constexpr std::uint32_t kShort = 2048;  // less than a slice of low priority, whose frames on their way are counted
+  constexpr std::uint32_t kShort = 32 * 1024;
   Frame& frame = frames_[released_ % frames_.size()];
   due_ |= frame.header.length > kShort;
   frame.state = State::empty;
