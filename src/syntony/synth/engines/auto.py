@@ -84,9 +84,10 @@ def _few_trees(topology: Topology, collective: Collective) -> bool:
 
 
 def _direct(topology: Topology, collective: Collective) -> bool:
+    """With symmetry, one root's steps are those of all."""
     return (
         _trees(topology, collective)
-        and collective.ranks <= 256
+        and collective.ranks <= (4096 if topology.generators else 256)
         and not any(node.kind != "rank" for node in topology.nodes)
     )
 

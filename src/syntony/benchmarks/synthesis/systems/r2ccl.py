@@ -17,7 +17,7 @@ degraded servers in a section that could not be had. So that is not simulated; n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table, timed
@@ -42,11 +42,11 @@ LEAST = 0.98
 """Goal: of `most`."""
 
 
-def _rows() -> Iterator[Row]:
-    for servers in SERVERS:
+def _rows(counts: Sequence[int], kinds: Sequence[str]) -> Iterator[Row]:
+    for servers in counts:
         whole = parse(f"rail:boxes={servers},gpus={CARDS},rails={CARDS}")
         without = degraded(whole, [LOST], []).topology
-        for kind in KINDS:
+        for kind in kinds:
             engine = flow if kind == "all_to_all" else forest
             collective = Collective.make(kind, whole.ranks)
             free = bounds_of(whole, collective).throughput.seconds_per_byte
@@ -75,7 +75,7 @@ TABLE = proven_table(
                 ("servers", -7), ("collective", -14), ("most", 5), ("mended", 6), ("cpu s", 6), ("anew", 5),
                 ("cpu s", 6), ("moved", 5), ("balanced", 8),
             ),
-            _rows,
+            partial(_rows, SERVERS, KINDS),
         ),
     ),
 )  # fmt: skip

@@ -62,7 +62,7 @@ class Step:
 
 
 def swing(shape: Sequence[int], *, whole: bool) -> list[list[Step]]:
-    """Swing's steps, for each of its parts; the sides of the torus are powers of two. `whole`: its form for latency."""
+    """Swing's steps, for each of its parts, on equal sides that are a power of two. `whole`: its form for latency."""
     parts = []
     for first in range(len(shape)):
         for side in (1, -1):
