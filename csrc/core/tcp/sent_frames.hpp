@@ -30,6 +30,7 @@ class SentFrames {
   }
   /// Streams of which frames may be kept: none before the first note().
   [[nodiscard]] std::size_t streams() const { return frames_.size(); }
+  [[nodiscard]] bool used(std::size_t stream) const { return !frames_[stream].empty(); }
   /// Calls `visit` with each frame of the stream that was last sent over `flow`, among those from number `released` on,
   /// oldest first.
   template <typename Visit>

@@ -97,6 +97,7 @@ void TcpLink::abandon(std::size_t flow, const TcpAddress& local, const std::stri
 std::size_t TcpLink::send_again(std::size_t flow) {
   std::size_t count = 0;
   for (std::size_t stream = 0; stream < sent_.streams(); ++stream) {
+    if (!sent_.used(stream)) continue;
     const StreamKey key = stream_at(stream);
     sent_.of(stream, flow, sender(key).released(), [&](SentFrame& frame) {
       const FramePrefix prefix = data_prefix(key, frame.number);
