@@ -329,7 +329,7 @@ struct ComplexOf {
     return v;
   }
   [[gnu::always_inline]] static void store(std::byte* to, Wide v) {
-    V first, second;
+    V first{}, second{};  // under a sanitizer GCC sees no element written
     for (std::size_t i = 0; i < kHalf; ++i) {
       first[2 * i] = v.real[i], first[2 * i + 1] = v.imag[i];
       second[2 * i] = v.real[i + kHalf], second[2 * i + 1] = v.imag[i + kHalf];
