@@ -245,6 +245,13 @@ def test_calls_that_cannot_mean_anything(group: Communicator, case: str) -> None
         call(group)
 
 
+@pytest.mark.parametrize("options", [{"algoritm": None}, {"algorithm": None}])
+def test_options_that_there_are_not(group: Communicator, options: Any) -> None:
+    """None of them passes for an option that was not given."""
+    with pytest.raises(TypeError):
+        group.all_reduce(np.ones(4), **options)
+
+
 def test_a_timeout_of_nothing_is_refused_at_creation() -> None:
     with pytest.raises(UsageError, match="a timeout is a number of seconds above 0, not nan"):
         Communicator.create(LocalBootstrap.group(1)[0], timeout=float("nan"))

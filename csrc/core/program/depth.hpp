@@ -4,8 +4,7 @@
 //                             hops           sent by the busiest rank      nobody sends for
 //      all_gather, direct     1              p - 1                         0
 //      all_reduce, a ring     2 (p - 1)      2 (p - 1)                     0
-//      broadcast, a chain     p - 1          1                             p - 2 messages: the longer, the later it
-//      ends
+//      broadcast, a chain     p - 1          1                             p - 2 messages: long ones end late
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,9 @@ namespace syntony {
 
 namespace {
 
+/// Those that may be None.
+bool optional(std::string_view name) { return name == "timeout" || name == "priority" || name == "partition"; }
+
 /// What CallOptions of collectives/verbs.py say; nothing if that is more than an algorithm and a timeout.
 std::optional<CallOptions> simple_options(const nb::dict& given) {
   CallOptions options;
@@ -22,7 +25,7 @@ std::optional<CallOptions> simple_options(const nb::dict& given) {
       options.algorithm = nb::cast<std::string_view>(value);
     } else if (double seconds = 0; name == "timeout" && nb::try_cast(value, seconds) && seconds > 0) {
       options.timeout = from_seconds(seconds);
-    } else if (!value.is_none() && !(name == "async_op" && value.is(Py_False))) {
+    } else if (name == "async_op" ? !value.is(Py_False) : !value.is_none() || !optional(name)) {
       return std::nullopt;
     }
   }
