@@ -27,6 +27,8 @@ from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.result import Simulation
+from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
@@ -167,6 +169,25 @@ def test_what_cannot_be_faster_is_neither_simulated_nor_cut(
     assert [isinstance(agenda.next([], 2), Cutting) for _ in range(3)] == [True, True, False]
     agenda.hear(Found("teccl", schedule, least))
     assert agenda.next([], 2) is None
+
+
+def test_what_is_far_slower_than_the_best_is_simulated_roughly(
+    small: tuple[Topology, Collective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 1 << 34
+    schedule = forest.run(*small, size, Budget())
+    seconds = seconds_at(schedule, size)
+    lengths: list[int] = []
+
+    def noted(schedule: Schedule, size: int, length: int) -> Simulation:
+        lengths.append(length)
+        return simulate(schedule, size, length)
+
+    monkeypatch.setattr(workers, "simulate", noted)
+    assert seconds_at(schedule, size, seconds / 2) == pytest.approx(seconds, rel=0.05)
+    roughly = min(lengths)
+    assert seconds_at(schedule, size, seconds) == seconds
+    assert min(lengths) < roughly
 
 
 def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, Collective]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -22,13 +23,14 @@ from syntony.synth.engines.pipeline import search as pipeline
 from syntony.synth.engines.pipeline import slicing
 from syntony.synth.engines.pipeline.list_scheduling import _Tasks, at_pace, by_urgency
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
-from syntony.synth.engines.pipeline.slicing import in_slices
+from syntony.synth.engines.pipeline.slicing import Dull, Slices, in_slices
 from syntony.synth.lowering.lower import lower
-from syntony.synth.model.collective import Collective
+from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.routes import routes_of
-from syntony.synth.model.schedule import Schedule
+from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.target import CPU
+from syntony.synth.model.values import ValueBuilder
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
@@ -99,8 +101,27 @@ def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: i
     cut = valid(in_slices(schedule, slices))
     assert cut.collective.unit * slices == schedule.collective.unit
     assert seconds_per_byte(cut) == seconds_per_byte(expand(schedule)) or len(schedule.rounds)
-    for ordered in (by_urgency(cut, size), by_urgency(cut, size, slices), at_pace(cut, size, slices)):
+    due = Slices.of(schedule.collective.chunks, slices).due()
+    for ordered in (by_urgency(cut, size), by_urgency(cut, size, due), at_pace(cut, size, due, slices)):
         assert sorted(valid(ordered).transfers.value.tolist()) == sorted(cut.transfers.value.tolist())
+
+
+def test_light_chunks_are_cut_into_fewer_slices() -> None:
+    """None is longer than those of the heaviest one, and they are due with these."""
+    weights = np.asarray([8, 3, 1, 4])
+    whole = Collective.make("broadcast", 3)
+    cut = replace(whole, chunks=ChunkTable(np.zeros(4, np.int32), weights))
+    routes = {(link.src, link.dst): (link.id,) for link in parse("ring:3").links}
+    hops = [Transfer(chunk, chunk, src, src + 1, src, routes[src, src + 1]) for src in (0, 1) for chunk in range(4)]
+    schedule = Schedule(parse("ring:3"), cut, ValueBuilder.of_chunks(cut).build(), Transfers.of(hops))
+    sliced = valid(in_slices(schedule, 4))
+    assert sliced.collective.chunks.weight.tolist() == [8] * 4 + [6] * 2 + [4] + [8] * 2
+    assert sliced.collective.bytes_of_chunks(1 << 20).max() == cut.bytes_of_chunks(1 << 20).max() / 4
+    assert Slices.of(cut.chunks, 4).due().tolist() == [0, 0.25, 0.5, 0.75, 0, 0.5, 0, 0, 0.5]
+    assert Slices.of(cut.chunks, 4).due(2).tolist() == [0, 0.125, 0.25, 0.375, 0.5, 0.75, 0, 0.5, 0.75]
+    at_first = sliced.transfers.src == 0
+    assert sliced.transfers.step[at_first].tolist() == [0] * 4 + [1] + [2] * 3 + [3]
+    assert simulate(sliced, 1 << 20).seconds < simulate(schedule, 1 << 20).seconds
 
 
 @examples(20)
@@ -227,7 +248,8 @@ def test_wrong_columns_are_refused() -> None:
 def test_slices_that_are_due_one_after_another_overlap_sums_and_copies() -> None:
     topology = parse("mesh:4x4,bandwidth=50e9")
     schedule = in_slices(forest.run(topology, Collective.make("all_reduce", 16), 1 << 20, Budget()), 2)
-    times = [simulate(valid(by_urgency(schedule, 1 << 20, slices)), 1 << 20).seconds for slices in (1, 2)]
+    due = np.arange(len(schedule.collective.chunks)) % 2 / 2
+    times = [simulate(valid(by_urgency(schedule, 1 << 20, when)), 1 << 20).seconds for when in (None, due)]
     assert times[1] < times[0]
 
 
@@ -237,7 +259,8 @@ def test_many_more_slices_than_the_best_number_are_not_tried(monkeypatch: pytest
     schedule = greedy.run(topology, Collective.make("broadcast", 4), 1 << 20, Budget())
     simulated: list[int] = []
 
-    def seconds(cut: Schedule, size: int) -> float:
+    def seconds(cut: Schedule, size: int, beat: float) -> float:
+        assert beat == (1.0 if 2 in simulated else 2.0)
         simulated.append(len(cut.transfers) // len(schedule.transfers))
         return 2.0 - (simulated[-1] == 2)
 
@@ -252,23 +275,22 @@ def test_orders_that_are_slow_with_each_forest_are_left_out(monkeypatch: pytest.
     """Some are on this network, and what is found stays the same."""
     topology, size = random_network(2), 1 << 26
     collective = Collective.make("all_reduce", topology.ranks)
-    glance = pipeline.glanced
-    left_out: list[set[str]] = []
+    hear = Dull.hear
+    tried: list[set[str]] = []
 
-    def noted(
-        schedule: Schedule, size: int, stages: int, transfers: int, without: Collection[str] = ()
-    ) -> Iterator[tuple[str, Schedule]]:
-        left_out.append(set(without))
-        return glance(schedule, size, stages, transfers, without)
+    def noted(self: Dull, times: Mapping[str, float]) -> None:
+        tried.append(set(times))
+        hear(self, times)
 
-    monkeypatch.setattr(pipeline, "glanced", noted)
+    monkeypatch.setattr(Dull, "hear", noted)
     found = pipeline.run(topology, collective, size, Budget())
-    assert left_out[: pipeline.GLANCED] == [set()] * pipeline.GLANCED
-    assert any(left_out)
-    monkeypatch.setattr(pipeline, "DULL", np.inf)
-    left_out.clear()
+    every = tried[0]
+    assert tried[: slicing.TRIED] == [every] * slicing.TRIED
+    assert any(orders < every for orders in tried)
+    monkeypatch.setattr(slicing, "DULL", np.inf)
+    tried.clear()
     thorough = pipeline.run(topology, collective, size, Budget())
-    assert not any(left_out)
+    assert not any(orders < every for orders in tried)
     assert simulate(found, size).seconds == simulate(thorough, size).seconds
 
 

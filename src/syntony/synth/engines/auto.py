@@ -284,7 +284,7 @@ class _Agenda:
         if self._uncut:
             best = min(self._uncut.values(), key=lambda one: (one.engine in at_work, one.seconds))
             del self._uncut[best.engine]
-            return Cutting(best, self._size, left)
+            return Cutting(best, self._size, left, self._best)
         return None
 
     def _second_in_turn(self) -> bool:

@@ -30,7 +30,7 @@ from syntony import _core
 from syntony.base.deadline import CLOCK
 from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
-from syntony.synth.engines.pipeline.slicing import BEYOND, streamed
+from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, Dull, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
@@ -42,6 +42,14 @@ from syntony.topologies.topology import Topology
 
 GAIN = 0.999
 """A sliced schedule is taken only if it takes at most this part of the time."""
+COMPARED = 1 << 17
+"""Schedules are compared in simulations of at most about this many messages;"""
+ROUGH = 1 << 15
+"""of this many, which are a few per cent off, if they take more than"""
+FAR = 1.1
+"""this many times as long as the best one."""
+LEAST_SLICES = 16
+"""Slices of the heaviest chunk in such a simulation: a line through fewer is not straight."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
 
@@ -86,9 +94,14 @@ class Question:
         `better` gets intermediate results of engines that report them.
         """
 
+        least = self.beat
+
         def tell(schedule: Schedule) -> None:
-            if better is not None and busiest(schedule, self.size) < self.beat:
-                better(Found(self.engine, schedule, seconds_at(schedule, self.size)))
+            nonlocal least
+            if better is not None and busiest(schedule, self.size) < least:
+                found = Found(self.engine, schedule, seconds_at(schedule, self.size, least))
+                least = min(least, found.seconds)
+                better(found)
 
         budget = Budget(self.seconds, better=tell if better else None)
         try:
@@ -96,11 +109,11 @@ class Question:
         except EngineError as error:
             yield Refused(self.engine, error)
             return
-        if self.beat < float("inf") and (least := busiest(schedule, self.size)) >= self.beat:
-            slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {least:.3g} s for its bytes")
+        if self.beat < float("inf") and (busy := busiest(schedule, self.size)) >= self.beat:
+            slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {busy:.3g} s for its bytes")
             yield Refused(self.engine, slower)
             return
-        found = Found(self.engine, schedule, seconds_at(schedule, self.size))
+        found = Found(self.engine, schedule, seconds_at(schedule, self.size, self.beat))
         yield found
         if self.cuts:
             yield from _cuts(found, self.size, budget)
@@ -108,11 +121,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Cutting:
-    """Asks for cuts of what an engine has found, into slices."""
+    """Asks for cuts of what an engine has found, into slices. `beat`: seconds of the best schedule so far."""
 
     found: Found
     size: int
     seconds: float
+    beat: float = float("inf")
 
     @property
     def engine(self) -> str:
@@ -121,21 +135,29 @@ class Cutting:
 
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
         """The cuts, in this process, each if it is faster than those before; they are all that is told."""
-        return _cuts(self.found, self.size, Budget(self.seconds))
+        return _cuts(self.found, self.size, Budget(self.seconds), self.beat)
 
 
-def _cuts(best: Found, size: int, budget: Budget) -> Iterator[Found]:
+def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) -> Iterator[Found]:
     if best.schedule.in_network:
         return
-    most = 1
-    for slices, cut in streamed(best.schedule, size):
-        if slices > BEYOND * most or not budget.left():
+    most, dull = 1, Dull()
+    for slices, orders in streamed(best.schedule, size):
+        if slices > BEYOND * most:
             return
-        seconds = seconds_at(cut, size)
-        if seconds < best.seconds * GAIN:
-            most = slices
-            best = Found(best.engine, cut, seconds, cut=True)
-            yield best
+        tried = {AS_CUT: best.seconds} if slices == 1 else {}  # it was simulated before it came here
+        for order, made in orders.items():
+            if order in dull or order in tried:
+                continue
+            if not budget.left():
+                return
+            cut = made()
+            tried[order] = seconds_at(cut, size, min(beat, best.seconds))
+            if tried[order] < best.seconds * GAIN:
+                most = slices
+                best = Found(best.engine, cut, tried[order], cut=True)
+                yield best
+        dull.hear(tried)
 
 
 def busiest(schedule: Schedule, size: int) -> float:
@@ -143,15 +165,30 @@ def busiest(schedule: Schedule, size: int) -> float:
     return float(size * seconds_per_byte(replace(schedule, rounds=np.zeros(0, np.int32))))
 
 
-def seconds_at(schedule: Schedule, size: int) -> float:
+def seconds_at(schedule: Schedule, size: int, beat: float = float("inf")) -> float:
     """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them.
 
     Where that makes too many messages, two simulations with longer slices are extrapolated: in a pipeline of slices,
     time grows with their length (the slices that a message waits for), so a straight line meets it.
+
+    `beat`: of a schedule that takes far longer than these seconds, a rough simulation is enough.
     """
-    wanted, least = executor_slice(schedule.collective.ranks), usual_slice(schedule, size)
+    if beat < float("inf") and _messages(schedule, ROUGH) * 2 <= _messages(schedule, COMPARED):
+        seconds = _extrapolated(schedule, size, _messages(schedule, ROUGH))
+        if seconds > FAR * beat:
+            return seconds
+    return _extrapolated(schedule, size, _messages(schedule, COMPARED))
+
+
+def _messages(schedule: Schedule, most: int) -> int:
+    return min(MOST_MESSAGES, max(most, LEAST_SLICES * len(schedule.transfers)))
+
+
+def _extrapolated(schedule: Schedule, size: int, most: int) -> float:
+    """Seconds, from simulations of at most so many messages."""
+    wanted, least = executor_slice(schedule.collective.ranks), usual_slice(schedule, size, most)
     seconds = simulate(schedule, size, least).seconds
-    if least <= wanted or len(schedule.transfers) > MOST_MESSAGES // 2:
+    if least <= wanted or len(schedule.transfers) > most // 2:
         return seconds
     slope = (simulate(schedule, size, 2 * least).seconds - seconds) / least
     at_least = schedule.bounds.seconds(size) if schedule.bounds else seconds / 2

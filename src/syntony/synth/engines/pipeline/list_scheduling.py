@@ -26,32 +26,32 @@ from syntony.synth.symmetry.groups import expand
 Floats = NDArray[np.float64]
 
 
-def by_urgency(schedule: Schedule, size: int, stages: int = 1) -> Schedule:
+def by_urgency(schedule: Schedule, size: int, due: Floats | None = None) -> Schedule:
     """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay.
 
-    stages   every `stages` chunks follow each other: each is due slightly later than the one before
+    due   by chunk, when it is due: 0 at once, 1 when the busiest link has carried everything. Default: all at once
     """
     whole = expand(schedule)
     if not len(whole.transfers):
         return whole
     tasks = _Tasks.of(whole, size)
-    if stages > 1:
+    if due is not None:
         chunk = whole.values.chunk[whole.transfers.value]
-        tasks.lag[: len(chunk)] = chunk % stages * (tasks.busiest / stages)
+        tasks.lag[: len(chunk)] = due[chunk] * tasks.busiest
     return _ordered(whole, *tasks.times())
 
 
-def at_pace(schedule: Schedule, size: int, slices: int) -> Schedule:
-    """The whole schedule, in which groups of `slices` chunks are slices of one, with steps that make no lane wait."""
+def at_pace(schedule: Schedule, size: int, due: Floats, slices: int) -> Schedule:
+    """The whole schedule with steps that make no lane wait; its heaviest chunks are `slices` ones, each `due` a turn
+    after the one before (see `by_urgency`)."""
     whole = expand(schedule)
     if not len(whole.transfers):
         return whole
     tasks = _Tasks.of(whole, size)
-    turn = tasks.busiest / slices
-    tasks.latency[: len(whole.transfers)] += turn  # a slice shares its links with those of other lanes
+    tasks.latency[: len(whole.transfers)] += tasks.busiest / slices  # a slice shares its links with other lanes'
     alone = replace(tasks, seconds=np.zeros(len(tasks.seconds)))
     start, depth = alone.times()
-    return _ordered(whole, start + whole.values.chunk[whole.transfers.value] % slices * turn, depth)
+    return _ordered(whole, start + due[whole.values.chunk[whole.transfers.value]] * tasks.busiest, depth)
 
 
 def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedule:

@@ -16,7 +16,7 @@ than theirs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
-from syntony.synth.engines.pipeline.slicing import BEYOND, glanced, streamed
+from syntony.synth.engines.pipeline.slicing import BEYOND, Dull, glanced, streamed
 from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
@@ -41,10 +41,7 @@ ENGINE = "pipeline"
 GLANCED = 3
 """For each number of trees, this many of the most promising forests are tried, with"""
 GLANCE = 20_000
-"""this many transfers or fewer."""
-DULL = 1.1
-"""Orders that took longer than this many times the best one, with each forest so far, are not tried at a glance.
-Then"""
+"""this many transfers or fewer, in orders that are not dull. Then"""
 FINALISTS = 3
 """this many of all forests are cut in all ways."""
 GAIN = 0.99
@@ -79,26 +76,25 @@ def _candidates(
     the best."""
     uncut: list[tuple[Schedule, int]] = []
     times: list[tuple[float, int]] = []
-    nearest: dict[str, float] = {}  # by order, seconds of a forest over those in its best order, where it is least
+    dull = Dull()
 
-    def glances(schedule: Schedule, stages: int, without: Collection[str] = ()) -> Iterator[tuple[float, Schedule]]:
+    def glances(schedule: Schedule, stages: int) -> Iterator[tuple[float, Schedule]]:
         uncut.append((schedule, stages))
         tried: dict[str, float] = {}
-        for order, glance in glanced(schedule, size, stages, GLANCE, without):
-            tried[order] = simulate(glance, size).seconds
-            times.append((tried[order], len(uncut) - 1))
-            yield tried[order], glance
-        least = min(tried.values())
-        for order, seconds in tried.items():
-            nearest[order] = min(nearest.get(order, np.inf), seconds / least if least else 1.0)
+        for order, made in glanced(schedule, size, stages, GLANCE).items():
+            if order not in dull:
+                glance = made()
+                tried[order] = simulate(glance, size).seconds
+                times.append((tried[order], len(uncut) - 1))
+                yield tried[order], glance
+        dull.hear(tried)
 
     network = Network(topology, collective)
     negotiation = Negotiation.of(network, size, float(bounds.throughput.seconds_per_byte), budget)
     for forests in negotiation.forests() if negotiation else ():
         for trees in forests[:GLANCED]:
             stages = len(trees) if collective.rooted else len(trees) // collective.ranks
-            dull = [order for order, most in nearest.items() if most > DULL] if len(uncut) >= GLANCED else []
-            yield from glances(_schedule(topology, collective, trees), stages, dull)
+            yield from glances(_schedule(topology, collective, trees), stages)
     for engine in (greedy, forest):
         with suppress(EngineError):
             schedule = engine.run(topology, collective, size, budget)
@@ -107,13 +103,15 @@ def _candidates(
     finalists = list(dict.fromkeys(number for _, number in sorted(times)))[:FINALISTS]
     for number in finalists:
         least, best = np.inf, 1
-        for slices, cut in streamed(uncut[number][0], size, uncut[number][1]):
+        for slices, orders in streamed(uncut[number][0], size, uncut[number][1]):
             if slices > BEYOND * best:
                 break
-            seconds = simulate(cut, size).seconds
-            if seconds < least:
-                least, best = seconds, slices
-            yield seconds, cut
+            for made in orders.values():
+                cut = made()
+                seconds = simulate(cut, size).seconds
+                if seconds < least:
+                    least, best = seconds, slices
+                yield seconds, cut
 
 
 def _schedule(topology: Topology, collective: Collective, trees: list[Tree]) -> Schedule:

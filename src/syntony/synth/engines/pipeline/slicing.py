@@ -3,16 +3,25 @@
     slice 0   step 0 ──▶ 1 ──▶ 2 ──▶ 3
     slice 1          1 ──▶ 2 ──▶ 3 ──▶ 4
 
+The number of slices is that of the heaviest chunk. A lighter chunk is cut into as few as are no longer, and each is due
+with one of the heaviest chunk's:
+
+    a chunk of weight 8    [  0  |  1  |  2  |  3  ]
+    a chunk of weight 3    [ 0  ]      [ 2  ]
+    a chunk of weight 1    [ 0 ]
+
 The simulator (simulation/moves.py) and Programs (csrc/core/program/program.hpp) slice long messages themselves. Here
 messages of any length are cut, and each slice may get separate steps afterwards (engines/pipeline/list_scheduling.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.base.rows import pieces
 from syntony.synth.bounds.distance import latency
@@ -24,7 +33,7 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Numbers of slices per chunk that are tried, up to"""
+"""Numbers of slices of the heaviest chunk that are tried, up to"""
 BEYOND = 16
 """this times the number that is best so far, and"""
 LEAST_BYTES = 1024
@@ -32,8 +41,65 @@ LEAST_BYTES = 1024
 MOST_TRANSFERS = 40_000
 """transfers in total. Longer messages stream anyway (skews, csrc/core/program/program.hpp)."""
 
+AS_CUT = "as cut"
+"""The order of the schedule that is cut."""
+TRIED = 3
+"""After this many schedules,"""
+DULL = 1.1
+"""an order that took more than this many times as long as the best one, with each of them, is dull."""
 
-def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[int, Schedule]]:
+Integers = NDArray[np.signedinteger]
+Orders = Mapping[str, Callable[[], Schedule]]
+"""By name, schedules that differ in the order of their transfers; each is made when it is called."""
+
+
+class Dull:
+    """Which orders are not worth trying again: those that were slow each time."""
+
+    def __init__(self) -> None:
+        self._schedules = 0
+        self._nearest: dict[str, float] = {}  # by order, its seconds over those of the best, where that was least
+
+    def __contains__(self, order: str) -> bool:
+        return self._schedules >= TRIED and self._nearest.get(order, 1.0) > DULL
+
+    def hear(self, tried: Mapping[str, float]) -> None:
+        """The seconds of a schedule in the orders that were tried, by name."""
+        self._schedules += 1
+        least = min(tried.values(), default=0.0)
+        for order, seconds in tried.items():
+            self._nearest[order] = min(self._nearest.get(order, np.inf), seconds / least if least else 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Slices:
+    """How the chunks of a table are cut.
+
+    most    slices of the heaviest chunk
+    number  of each chunk, a divisor of `most`
+    """
+
+    most: int
+    number: Integers
+
+    @staticmethod
+    def of(chunks: ChunkTable, most: int) -> Slices:
+        divisors = np.asarray([number for number in range(1, most + 1) if most % number == 0])
+        weight = chunks.weight.astype(np.int64)
+        least = np.searchsorted(divisors * weight.max(initial=1), most * weight)
+        return Slices(most, divisors[least])
+
+    def due(self, stages: int = 1) -> NDArray[np.float64]:
+        """Of each slice, when it is due, from 0 to 1; groups of `stages` chunks follow each other, as slices do."""
+        chunk, piece, _ = _copies(self.number)
+        return (chunk % stages + piece / self.number[chunk]) / stages
+
+    def transfers(self, whole: Schedule) -> int:
+        """How many the schedule has once it is cut."""
+        return int(self.number[whole.values.chunk[whole.transfers.value]].sum())
+
+
+def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[int, Orders]]:
     """The schedule in several numbers of slices for `size` bytes, with its bounds but no proof, each in some orders.
 
     Numbers ascend, and so does what a simulation costs: more than BEYOND times the best number are hardly worth it.
@@ -44,48 +110,38 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[i
         whole = expand(schedule)
         for slices in _numbers(whole, size, MOST_TRANSFERS):
             cut = _cut(whole, slices)
-            for _, ordered in _orders(cut, size, slices, stages):
-                yield slices, ordered
-            yield slices, by_urgency(cut, size)
+            yield slices.most, {**_orders(cut, size, slices, stages), "by urgency": partial(by_urgency, cut, size)}
 
 
-def glanced(
-    schedule: Schedule, size: int, stages: int, transfers: int, without: Collection[str] = ()
-) -> Iterator[tuple[str, Schedule]]:
-    """The schedule in about `transfers` transfers, in the orders that are most often the best, with their names.
-
-    `without` these.
-    """
+def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Orders:
+    """The schedule in about `transfers` transfers, in the orders that are most often the best."""
     whole = expand(schedule)
     slices = _numbers(whole, size, transfers)[-1]
-    yield from _orders(_cut(whole, slices), size, slices, stages, without)
+    return _orders(_cut(whole, slices), size, slices, stages)
 
 
-def _orders(
-    cut: Schedule, size: int, slices: int, stages: int, without: Collection[str] = ()
-) -> Iterator[tuple[str, Schedule]]:
+def _orders(cut: Schedule, size: int, slices: Slices, stages: int) -> Orders:
     """Trees that share no link stream best at pace, one slice behind the other; if they share links, ordering by
     urgency is better."""
-    if "as cut" not in without:
-        yield "as cut", cut
-    if slices > 1 and "at pace" not in without:
-        yield "at pace", at_pace(cut, size, slices)
-    for name, each in (("slices by urgency", slices), ("slices and stages by urgency", slices * stages)):
-        if name not in without and each > 1 and (each == slices or stages > 1):
-            yield name, by_urgency(cut, size, each)
+    orders: dict[str, Callable[[], Schedule]] = {AS_CUT: lambda: cut}
+    if slices.most > 1:
+        orders["at pace"] = partial(at_pace, cut, size, slices.due(), slices.most)
+        orders["slices by urgency"] = partial(by_urgency, cut, size, slices.due())
+    if stages > 1:
+        orders["slices and stages by urgency"] = partial(by_urgency, cut, size, slices.due(stages))
+    return orders
 
 
-def _numbers(whole: Schedule, size: int, transfers: int) -> list[int]:
+def _numbers(whole: Schedule, size: int, transfers: int) -> list[Slices]:
     """The numbers of slices that are not too short, with at most so many transfers; whole chunks always."""
-    most = min(
-        float(whole.collective.bytes_of_chunks(size).min()) / LEAST_BYTES, transfers / max(1, len(whole.transfers))
-    )
-    return [slices for slices in SLICES if slices <= max(1, most)]
+    most = max(1.0, float(whole.collective.bytes_of_chunks(size).max()) / LEAST_BYTES)
+    cuts = [Slices.of(whole.collective.chunks, number) for number in SLICES if number <= most]
+    return [cut for cut in cuts if cut.most == 1 or cut.transfers(whole) <= transfers]
 
 
-def _cut(whole: Schedule, slices: int) -> Schedule:
+def _cut(whole: Schedule, slices: Slices) -> Schedule:
     """In slices, with its bounds."""
-    cut = in_slices(whole, slices)
+    cut = _in_slices(whole, slices)
     if whole.bounds is None:
         return cut
     farthest = latency(Network(cut.topology, cut.collective))
@@ -93,38 +149,43 @@ def _cut(whole: Schedule, slices: int) -> Schedule:
 
 
 def in_slices(schedule: Schedule, slices: int) -> Schedule:
-    """The whole schedule with every chunk cut into `slices` equal ones. Bounds and proof are dropped.
+    """The whole schedule with the heaviest chunks cut into `slices` equal ones. Bounds and proof are dropped.
 
     A rank gets a value through transfers of smaller steps only, in each slice as in the whole.
     """
     whole = expand(schedule)
+    return _in_slices(whole, Slices.of(whole.collective.chunks, slices))
+
+
+def _in_slices(whole: Schedule, slices: Slices) -> Schedule:
     chunks, values, moved = whole.collective.chunks, whole.values, whole.transfers
-    piece = np.arange(slices)
-    step = (moved.step[:, None].astype(np.int64) + piece).reshape(-1)
+    chunk, _, first_slice = _copies(slices.number)
+    value, piece, first = _copies(slices.number[values.chunk])  # of each new value, of which one, and which piece of it
+    lengths = np.diff(values.offset)[value]
+    operand = first[pieces(values.operand.astype(np.int64), values.offset[value], lengths)] + np.repeat(piece, lengths)
+    number = slices.number[values.chunk[moved.value]]
+    row, part, _ = _copies(number)
+    step = moved.step[row].astype(np.int64) + part * (slices.most // number)[row]
     order = np.argsort(step, kind="stable")
-    row = np.repeat(np.arange(len(moved)), slices)[order]
+    row, part = row[order], part[order]
     hops = np.diff(moved.offset)[row]
-
-    def numbered(column: np.ndarray) -> np.ndarray:
-        return (column[:, None].astype(np.int64) * slices + piece).reshape(-1)
-
-    lengths = np.repeat(np.diff(values.offset), slices)
-    owner = np.repeat(np.arange(len(values)), slices)
-    operand = pieces(values.operand.astype(np.int64), values.offset[owner], lengths) * slices
     return Schedule(
         whole.topology,
-        replace(whole.collective, chunks=ChunkTable(np.repeat(chunks.block, slices), np.repeat(chunks.weight, slices))),
+        replace(
+            whole.collective,
+            chunks=ChunkTable(chunks.block[chunk], chunks.weight[chunk] * (slices.most // slices.number)[chunk]),
+        ),
         Values(
-            numbered(values.chunk),
-            np.repeat(values.rank, slices),
+            first_slice[values.chunk[value]] + piece,
+            values.rank[value],
             np.r_[0, np.cumsum(lengths)],
-            operand + np.repeat(np.tile(piece, len(values)), lengths),
+            operand,
         ),
         Transfers(
-            numbered(moved.value)[order],
-            numbered(moved.result)[order],
-            np.repeat(moved.src, slices)[order],
-            np.repeat(moved.dst, slices)[order],
+            first[moved.value[row]] + part,
+            first[moved.result[row]] + part,
+            moved.src[row],
+            moved.dst[row],
             step[order],
             np.r_[0, np.cumsum(hops)],
             pieces(moved.link, moved.offset[row], hops),
@@ -132,3 +193,10 @@ def in_slices(schedule: Schedule, slices: int) -> Schedule:
         engine=whole.engine,
         number_format=whole.number_format,
     )
+
+
+def _copies(number: Integers) -> tuple[Integers, Integers, Integers]:
+    """Of rows that become `number` copies each: by copy, its row, and which copy of it; by row, its first copy."""
+    first = np.cumsum(number) - number
+    row = np.repeat(np.arange(len(number)), number)
+    return row, np.arange(len(row)) - first[row], first
