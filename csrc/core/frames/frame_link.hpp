@@ -59,15 +59,17 @@ class FrameLink : protected FrameSink {
   /// to `slot`.
   virtual void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
                     std::byte* slot);
-  /// Room of `bytes` for frame `number`, which the peer reads where it is; nullptr if there is none.
-  [[nodiscard]] virtual std::byte* lent_room(StreamKey /*key*/, std::uint64_t /*number*/, std::size_t /*bytes*/) {
-    return nullptr;
-  }
+  /// Room for frame `number`, which the peer reads where it is; nullptr if there is none.
+  [[nodiscard]] virtual std::byte* lent_room(StreamKey /*key*/, std::uint64_t /*number*/) { return nullptr; }
+  /// Takes the frame, or the credit, that the peer has left for a stream where this rank can read it, if there is such
+  /// a place.
+  virtual void look_for_frame(StreamKey /*key*/) {}
+  virtual void look_for_credit(StreamKey /*key*/) {}
   /// True if payloads may arrive where they are expected: those that have begun to can be completed in another place.
   [[nodiscard]] virtual bool redirects() const { return false; }
   /// The rest of a payload arriving at `from` goes to `to`, to which the first part has been copied.
   virtual void redirect(std::span<const std::byte> /*from*/, std::byte* /*to*/) {}
-  void owe_credit(FrameReceiver& receiver);
+  virtual void owe_credit(FrameReceiver& receiver);
   /// Throws Error(dead) if nothing can be sent any more.
   void require_open() const;
 

@@ -31,8 +31,9 @@ FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shap
 std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();
   require_fit(bytes, slot_bytes_, link_.rank());
+  if (full()) link_.look_for_credit(key_);
   if (full()) return nullptr;
-  std::byte* const lent = link_.lent_room(key_, committed_, bytes);
+  std::byte* const lent = link_.lent_room(key_, committed_);
   reserved_ = {lent != nullptr ? lent : slots_.room(committed_, bytes), bytes};
   return reserved_.data();
 }
@@ -57,6 +58,11 @@ bool FrameSender::send(const FrameHeader& header, const std::byte* payload) {
   return true;
 }
 
+std::uint64_t FrameSender::on_their_way() {
+  link_.look_for_credit(key_);
+  return committed_ - released_;
+}
+
 bool FrameSender::credit(std::uint64_t count) {
   if (count > committed_) return false;
   if (count > released_) released_ = count;
@@ -75,6 +81,7 @@ FrameReceiver::FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& 
 
 const FrameHeader* FrameReceiver::front() {
   const Frame& frame = frames_[released_ % frames_.size()];
+  if (frame.state == State::empty) link_.look_for_frame(key_);
   return frame.state == State::arrived ? &frame.header : nullptr;
 }
 

@@ -8,7 +8,8 @@
 //
 // Not every payload passes through its slot, but each occupies one: send() passes the wire what it accepts immediately,
 // in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects(). A wire to a
-// peer that can read our memory lends the sender its slots (lent_room()), and the receiver reads those.
+// peer that can read our memory lends the sender its slots (lent_room()), and the receiver reads those and leaves its
+// credits there.
 //
 // A credit is the number of frames released so far, so it may arrive late, twice or in any order. Those for short
 // frames may wait for a frame that goes the same way, as long as the sender has as many slots as Programs count on. A
@@ -76,7 +77,7 @@ class FrameSender final : public Sender {
   /// length beyond the slot or without a reserved slot.
   void commit(const FrameHeader& header) override;
   [[nodiscard]] bool send(const FrameHeader& header, const std::byte* payload) override;
-  [[nodiscard]] std::uint64_t on_their_way() override { return committed_ - released_; }
+  [[nodiscard]] std::uint64_t on_their_way() override;
 
   /// The receiver has released `count` frames so far. False if that is impossible.
   [[nodiscard]] bool credit(std::uint64_t count);

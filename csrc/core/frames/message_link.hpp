@@ -21,7 +21,7 @@ class MessageLink : public FrameLink {
   /// True if a message may come from this rank.
   [[nodiscard]] bool sent(const MessageHeader& message) const { return message.mark == their_mark_; }
   /// Sends the credits for which somebody may wait. True if anything moved.
-  bool write();
+  virtual bool write();
   /// Once per turn: sends owed credits and, after the link has been quiet for a while, asks whether the wire has passed
   /// on what it took. True if it has sent something.
   bool rest();

@@ -17,6 +17,7 @@
 #include "core/process/host.hpp"
 #include "core/shm/memory_file.hpp"
 #include "core/shm/process_watch.hpp"
+#include "core/shm/shm_stream_memory.hpp"
 #include "core/shm/unix_socket.hpp"
 
 namespace syntony {
@@ -213,7 +214,7 @@ ShmSegment::ShmSegment(std::span<const ShmMember> members, std::uint32_t rank, U
     ranks_.push_back(member.rank);
     doorbells_.push_back(member.doorbell);
   }
-  stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
+  stream_bytes_ = pages(ShmStreamMemory::bytes(shape_));
   posts_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
   stages_offset_ = posts_offset_ + pages(ranks_.size() * kPostSlots * sizeof(Post));
   streams_offset_ = stages_offset_ + pages(ranks_.size() * kPriorities * 2 * sizeof(StageBuffer));

@@ -1,24 +1,10 @@
 #include "core/shm/shm_transport.hpp"
 
 #include "core/atomic.hpp"
+#include "core/process/emptier_cpu.hpp"
+#include "core/shm/shm_stream_memory.hpp"
 
 namespace syntony {
-
-/// A view of one stream's memory, shared by both ends.
-struct ShmStreamMemory {
-  std::byte* base;
-  std::uint32_t depth;
-  std::uint32_t slot_bytes;
-
-  /// Frames the destination has released so far: they give the source its credit.
-  [[nodiscard]] Atomic<std::uint64_t>& released() const { return *reinterpret_cast<Atomic<std::uint64_t>*>(base); }
-  [[nodiscard]] SlotLine& slot(std::uint64_t frame) const {
-    return *reinterpret_cast<SlotLine*>(base + kCacheLine + (frame % depth) * (sizeof(SlotLine) + slot_bytes));
-  }
-  [[nodiscard]] std::byte* payload(std::uint64_t frame) const {
-    return reinterpret_cast<std::byte*>(&slot(frame)) + sizeof(SlotLine);
-  }
-};
 
 namespace {
 
@@ -164,21 +150,13 @@ bool ShmTransport::meets_on(std::uint32_t cpu) {
 }
 
 std::optional<std::uint32_t> ShmTransport::emptier(std::uint32_t cpu, std::span<const std::uint32_t> allowed) const {
-  std::vector<std::size_t> waiting(allowed.size(), 0);
+  std::vector<AwakeRank> awake;
   for (const std::uint32_t peer : segment_.ranks()) {
     const BoardLine& line = segment_.board(peer);
     const std::uint32_t named = line.cpu.load(std::memory_order_relaxed);
-    if (named == 0 || line.sleeping.load(std::memory_order_relaxed) != 0) continue;
-    if (peer > rank_ && named == cpu + 1) return std::nullopt;  // that one should move, not this one
-    const auto place = std::ranges::lower_bound(allowed, named - 1);
-    if (place != allowed.end() && *place == named - 1) ++waiting[static_cast<std::size_t>(place - allowed.begin())];
+    if (named != 0 && line.sleeping.load(std::memory_order_relaxed) == 0) awake.push_back({peer, named - 1});
   }
-  const auto here = std::ranges::find(allowed, cpu);
-  if (here == allowed.end()) return std::nullopt;
-  const auto least = std::ranges::min_element(waiting);
-  const std::size_t ours = waiting[static_cast<std::size_t>(here - allowed.begin())];
-  if (*least + 2 > ours) return std::nullopt;
-  return allowed[static_cast<std::size_t>(least - waiting.begin())];
+  return emptier_cpu(awake, rank_, cpu, allowed);
 }
 
 }  // namespace syntony

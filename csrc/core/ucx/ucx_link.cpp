@@ -38,8 +38,7 @@ ucp_ep_h UcxLink::endpoint() {
 // Only the receiver knows: which memory UCX can map depends on who of the two has connected first.
 void UcxLink::tell_what_it_reads() {
   if (worker_.memory().map(endpoint_, UcxWorker::sample_of(address_)) == nullptr) return;
-  const FramePrefix nothing{.kind = FramePrefix::kCredit, .token = identity().prefix_token()};
-  send(endpoint_, UcxTransport::kReads, parcel(nothing), {});
+  send_nothing(UcxTransport::kReads);
 }
 
 // ---- sending
@@ -58,37 +57,58 @@ UcxLink::Parcel& UcxLink::parcel(const FramePrefix& prefix) {
 }
 
 void UcxLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
+  if (const UcxStream* stream = lent(key)) {
+    const ShmStreamMemory memory = stream->memory();
+    std::byte* const place = memory.payload(number);
+    if (payload != place && header.length > 0) std::memcpy(place, payload, header.length);
+    SlotLine& slot = memory.slot(number);
+    slot.header = header;
+    slot.stamp.store(number + 1, std::memory_order_release);
+    news_ = &stream->receiver();
+    return;
+  }
   const ucp_ep_h to = endpoint();  // may throw, before anything has begun
   Parcel& frame = parcel(data_prefix(key, number));
   frame.message.credit = credit_to_go_along(key);
   frame.message.header = header;
   sender(key).hold(number);
-  if (lent(key, number) != nullptr && payload == lent(key, number)) {
-    send(to, UcxTransport::kLent, frame, std::as_bytes(std::span(lent_[index(key)].where)));
-  } else {
-    send(to, UcxTransport::kMessage, frame, {payload, header.length});
-  }
+  send(to, UcxTransport::kMessage, frame, {payload, header.length});
 }
 
-std::byte* UcxLink::lent(StreamKey key, std::uint64_t number) const {
-  std::byte* const slots = lent_.empty() ? nullptr : lent_[index(key)].begin;
-  return slots == nullptr ? nullptr : slots + place_in_memory(number);
+void UcxLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+                   std::byte* slot) {
+  if (lent(key) == nullptr) return MessageLink::pass(key, number, header, payload, slot);
+  if (header.length > 0) shown_copy_(slot, payload, header.length);
+  post(key, number, header, slot);
 }
 
-std::size_t UcxLink::place_in_memory(std::uint64_t number) const {
-  constexpr std::size_t kLine = 64;
-  return number % shape().depth * ((shape().slot_bytes + kLine - 1) / kLine * kLine);
+UcxStream UcxLink::stream_in(std::byte* memory) const {
+  return {.base = memory, .depth = shape().depth, .slot_bytes = shape().slot_bytes};
 }
 
-std::byte* UcxLink::lent_room(StreamKey key, std::uint64_t number, std::size_t bytes) {
-  if (!lends_ || bytes < kWorthLending) return nullptr;
+const UcxStream* UcxLink::lent(StreamKey key) const {
+  if (lent_.empty() || lent_[index(key)].base == nullptr) return nullptr;
+  return &lent_[index(key)];
+}
+
+std::byte* UcxLink::lent_room(StreamKey key, std::uint64_t number) {
+  if (!lends_) return nullptr;
   lent_.resize(std::size_t{shape().channels} * shape().windows);
-  UcxMemory::Shared& slots = lent_[index(key)];
-  if (slots.begin == nullptr) {
-    slots = worker_.memory().share(place_in_memory(shape().depth - 1) + shape().slot_bytes);
-    lends_ = slots.begin != nullptr;
-  }
-  return lent(key, number);
+  UcxStream& stream = lent_[index(key)];
+  if (stream.base == nullptr) stream = lend(key, number);
+  return stream.base == nullptr ? nullptr : stream.memory().payload(number);
+}
+
+UcxStream UcxLink::lend(StreamKey key, std::uint64_t first) {
+  const ucp_ep_h to = endpoint();
+  const UcxMemory::Shared memory = worker_.memory().share(UcxStream::bytes(shape()));
+  lends_ = UcxStream::fits(memory.begin);
+  if (!lends_) return {};
+  const UcxStream stream = stream_in(memory.begin);
+  stream.begin();
+  ours_.push_back(&stream.sender());
+  send(to, UcxTransport::kLent, parcel(data_prefix(key, first)), std::as_bytes(std::span(memory.where)));
+  return stream;
 }
 
 void UcxLink::send(ucp_ep_h to, unsigned kind, Parcel& parcel, std::span<const std::byte> payload) {
@@ -115,6 +135,53 @@ void UcxLink::sent(Parcel& parcel, ucs_status_t status) {
   done_with(parcel.message.prefix, status != UCS_OK);
   if (status != UCS_OK && failure_ == UCS_OK) failure_ = status;
   spare_.push_back(&parcel);
+}
+
+void UcxLink::send_nothing(unsigned kind) {
+  const FramePrefix nothing{.kind = FramePrefix::kCredit, .token = identity().prefix_token()};
+  send(endpoint(), kind, parcel(nothing), {});
+}
+
+// As in shared memory (ShmTransport::wake): the peer stores that it sleeps, fences, and looks once more before it does.
+// Who wakes it says so, and others need not.
+bool UcxLink::write() {
+  bool woken = false;
+  if (UcxSide* const peer = std::exchange(news_, nullptr); peer != nullptr && !lost()) {
+    syntony::fence(std::memory_order_seq_cst);
+    woken = peer->sleeping.load(std::memory_order_relaxed) != 0 &&
+            peer->sleeping.exchange(0, std::memory_order_relaxed) != 0;
+    if (woken) send_nothing(UcxTransport::kWake);
+  }
+  return MessageLink::write() || woken;
+}
+
+void UcxLink::sleeping(bool asleep) {
+  for (UcxSide* side : ours_) side->sleeping.store(asleep ? 1 : 0, std::memory_order_relaxed);
+}
+
+void UcxLink::waits_on(std::uint32_t cpu) {
+  for (UcxSide* side : ours_) {
+    if (side->cpu.load(std::memory_order_relaxed) != cpu + 1) side->cpu.store(cpu + 1, std::memory_order_relaxed);
+  }
+}
+
+std::optional<std::uint32_t> UcxLink::peer_cpu() const {
+  const std::uint32_t named = peer_ == nullptr ? 0 : peer_->cpu.load(std::memory_order_relaxed);
+  if (named == 0 || peer_->sleeping.load(std::memory_order_relaxed) != 0) return std::nullopt;
+  return named - 1;
+}
+
+void UcxLink::look_for_credit(StreamKey key) {
+  const UcxStream* const stream = lent(key);
+  if (stream == nullptr || lost()) return;
+  if (!credited(data_prefix(key, stream->memory().released().load(std::memory_order_acquire)))) refuse();
+}
+
+void UcxLink::owe_credit(FrameReceiver& receiver) {
+  const Reading* const lent = reading(receiver.key());
+  if (lent == nullptr) return MessageLink::owe_credit(receiver);
+  lent->stream.memory().released().store(receiver.tell(), std::memory_order_release);
+  news_ = &lent->stream.sender();
 }
 
 void UcxLink::send_credit(const FramePrefix& credit) { send(endpoint(), UcxTransport::kMessage, parcel(credit), {}); }
@@ -154,18 +221,40 @@ void UcxLink::take(const MessageHeader& message, const void* data, std::size_t b
 }
 
 void UcxLink::look(const MessageHeader& message, std::string_view where) {
-  if (believe(message, message.header.length) == nullptr) return;
+  if (lost()) return;
+  if (!known(message.prefix)) return refuse();
   const StreamKey key{message.prefix.channel, message.prefix.window};
   read_.resize(std::size_t{shape().channels} * shape().windows);
-  std::byte*& slots = read_[index(key)];
-  if (slots == nullptr) slots = worker_.memory().map(endpoint(), where);
-  if (slots == nullptr) {
-    complain("it lies in memory that cannot be mapped here");
-    refuse();
+  std::unique_ptr<Reading>& lent = read_[index(key)];
+  std::byte* const memory = worker_.memory().map(endpoint(), where);
+  if (!UcxStream::fits(memory) || lent) {
+    complain(lent ? "it says twice where its frames lie" : "its frames lie in memory that cannot be mapped here");
+    return refuse();
+  }
+  lent = std::make_unique<Reading>(Reading{stream_in(memory), message.prefix.number});
+  ours_.push_back(&lent->stream.receiver());
+  peer_ = &lent->stream.sender();
+}
+
+void UcxLink::look_for_frame(StreamKey key) {
+  Reading* const lent = reading(key);
+  if (lent == nullptr) return;
+  const ShmStreamMemory memory = lent->stream.memory();
+  const std::uint64_t number = lent->next;
+  const SlotLine& slot = memory.slot(number);
+  const std::uint64_t stamp = slot.stamp.load(std::memory_order_acquire);
+  if (stamp <= number) return;
+  const FrameHeader header = slot.header;  // what is checked is what is used
+  if (stamp != number + 1) {
+    complain("frame " + std::to_string(stamp - 1) + " is where frame " + std::to_string(number) +
+             " was not read yet: no slot was free for it");
+  } else if (place(data_prefix(key, number), header) != nullptr) {
+    ++lent->next;
+    receiver(key).lies_at(number, memory.payload(number));
+    receiver(key).arrived(number);
     return;
   }
-  receiver(key).lies_at(message.prefix.number, slots + place_in_memory(message.prefix.number));
-  arrived(message.prefix);
+  refuse();
 }
 
 void UcxLink::fetch(const MessageHeader& message, std::byte* slot, const void* data) {

@@ -4,22 +4,26 @@
 //                   the shortest payloads are part of the header, short ones are sent with it, and the receiver
 //                   fetches long ones (rendezvous)
 //     the other     reads the header first, and has the payload received in its slot
-//                   (between ranks of one machine, payloads from a page on stay in the sender's slot, which UCX has
-//                   mapped at the receiver, who reads them there: the message only says where)
 //     write()       active message [MessageHeader, of a credit]  unless the credit is sent with the next frame in the
 //                   other direction, as happens if both send alternately
+//
+// Between ranks of one machine, a message only says where the frames of a stream will be from some number on: in memory
+// of the sender that UCX has mapped at the receiver (ucx_stream.hpp). They are read there, and released there.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/frames/message_link.hpp"
+#include "core/shm/shown_copy.hpp"
+#include "core/ucx/ucx_stream.hpp"
 #include "core/ucx/ucx_worker.hpp"
 
 namespace syntony {
@@ -31,17 +35,30 @@ class UcxLink final : public MessageLink {
 
   using MessageLink::sent;
   void post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) override;
+  void pass(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload,
+            std::byte* slot) override;
   /// A slot of memory that the peer reads directly, if it is on this machine, and UCX is used through its memory.
-  [[nodiscard]] std::byte* lent_room(StreamKey key, std::uint64_t number, std::size_t bytes) override;
-  /// What was sent along with its header arrives at once.
-  [[nodiscard]] bool redirects() const override { return true; }
+  [[nodiscard]] std::byte* lent_room(StreamKey key, std::uint64_t number) override;
+  void look_for_frame(StreamKey key) override;
+  void look_for_credit(StreamKey key) override;
+  void owe_credit(FrameReceiver& receiver) override;
+  /// What was sent along with its header arrives at once. Frames of a peer that lends its memory stay where they are.
+  [[nodiscard]] bool redirects() const override { return !reads_memory(); }
 
   /// A message from this rank, called inside UcxWorker::progress(). For a rendezvous, `data` is UCX's descriptor of it.
   void take(const MessageHeader& message, const void* data, std::size_t bytes, bool rendezvous);
   /// The peer says that it can read memory of this process.
-  void lend() { lends_ = true; }
-  /// A message about a frame whose payload stays where it is; `where` says where the slots of its stream are.
+  void can_read() { lends_ = true; }
+  /// From frame `message.prefix.number` on, the frames of a stream are in the memory that `where` tells.
   void look(const MessageHeader& message, std::string_view where);
+  [[nodiscard]] bool reads_memory() const { return peer_ != nullptr; }
+  /// Tells the peer whether this rank must be woken.
+  void sleeping(bool asleep);
+  /// Tells the peer which CPU this rank waits on.
+  void waits_on(std::uint32_t cpu);
+  /// The CPU on which the peer waits, if that is known and it is awake.
+  [[nodiscard]] std::optional<std::uint32_t> peer_cpu() const;
+  bool write() override;
   void settle() override;
   /// What the peer has yet to read is here.
   [[nodiscard]] bool handed_over() const override;
@@ -56,13 +73,22 @@ class UcxLink final : public MessageLink {
     UcxLink* link = nullptr;
   };
 
-  static constexpr std::size_t kWorthLending = 4096;  // bytes of a frame from which that is faster than copies by UCX
+  /// A stream that the peer lends.
+  struct Reading {
+    UcxStream stream;
+    std::uint64_t next = 0;  // the frame that comes next
+  };
 
   [[nodiscard]] ucp_ep_h endpoint();
-  [[nodiscard]] std::size_t place_in_memory(std::uint64_t number) const;
-  /// The slot of frame `number` that the peer can read; nullptr if there is none.
-  [[nodiscard]] std::byte* lent(StreamKey key, std::uint64_t number) const;
+  [[nodiscard]] UcxStream stream_in(std::byte* memory) const;
+  /// Memory for a stream, of which the peer is told.
+  [[nodiscard]] UcxStream lend(StreamKey key, std::uint64_t first);
+  /// nullptr while frames are sent as messages.
+  [[nodiscard]] const UcxStream* lent(StreamKey key) const;
+  [[nodiscard]] Reading* reading(StreamKey key) const { return read_.empty() ? nullptr : read_[index(key)].get(); }
   [[nodiscard]] Parcel& parcel(const FramePrefix& prefix);
+  /// A message that says no more than that it is one.
+  void send_nothing(unsigned kind);
   void send(ucp_ep_h to, unsigned kind, Parcel& parcel, std::span<const std::byte> payload);
   void sent(Parcel& parcel, ucs_status_t status);
   void send_credit(const FramePrefix& credit) override;
@@ -77,9 +103,13 @@ class UcxLink final : public MessageLink {
   ucp_ep_h endpoint_ = nullptr;
   ucs_status_ptr_t closing_ = nullptr;
   ucs_status_t failure_ = UCS_OK;
-  bool lends_ = false;                            // slots to the peer
-  std::vector<UcxMemory::Shared> lent_;           // by stream, its slots; empty, or none, until first used
-  std::vector<std::byte*> read_;                  // by stream, the peer's slots; likewise
+  bool lends_ = false;                            // streams to the peer
+  std::vector<UcxStream> lent_;                   // by stream; empty, or none, until first used
+  std::vector<std::unique_ptr<Reading>> read_;    // by stream; likewise
+  std::vector<UcxSide*> ours_;                    // our sides of all these streams
+  UcxSide* peer_ = nullptr;                       // the peer's side of one that it lends
+  UcxSide* news_ = nullptr;                       // the peer's side of a stream in which something is new for it
+  ShownCopy shown_copy_;                          // into lent slots
   std::vector<std::unique_ptr<Parcel>> parcels_;  // all
   std::vector<Parcel*> spare_;                    // those not in flight
 };

@@ -1,8 +1,11 @@
 #include "core/ucx/ucx_transport.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "core/error.hpp"
+#include "core/process/emptier_cpu.hpp"
 
 namespace syntony {
 
@@ -12,6 +15,7 @@ UcxTransport::UcxTransport(const StreamShape& shape, const GroupIdentity& identi
   handle<kMessage>();
   handle<kLent>();
   handle<kReads>();
+  handle<kWake>();
 }
 
 template <unsigned kind>
@@ -50,6 +54,41 @@ std::unique_ptr<MessageLink> UcxTransport::make_link(std::uint32_t rank, const s
   return std::make_unique<UcxLink>(shape(), identity(), rank, *worker_, address);
 }
 
+// Where frames come through memory only, UCX has little to say, and asking it takes longer than looking there.
+bool UcxTransport::progress() {
+  constexpr unsigned kTurns = 8;
+  const bool due = turns_++ % kTurns == 0;
+  const bool messages = std::ranges::any_of(
+      links(), [](const MessageLink* link) { return !static_cast<const UcxLink*>(link)->reads_memory(); });
+  return (due || messages) && MessageTransport::progress();
+}
+
+void UcxTransport::sleeping(bool asleep) {
+  for (MessageLink* link : links()) static_cast<UcxLink*>(link)->sleeping(asleep);
+  if (asleep) fence(std::memory_order_seq_cst);
+  turns_ = 0;
+  MessageTransport::sleeping(asleep);
+}
+
+bool UcxTransport::meets_on(std::uint32_t cpu) {
+  bool meets = false;
+  for (MessageLink* link : links()) {
+    auto& ours = static_cast<UcxLink&>(*link);
+    ours.waits_on(cpu);
+    meets |= ours.peer_cpu() == cpu;
+  }
+  return meets;
+}
+
+std::optional<std::uint32_t> UcxTransport::emptier(std::uint32_t cpu, std::span<const std::uint32_t> allowed) const {
+  std::vector<AwakeRank> awake{{identity().rank, cpu}};
+  for (const MessageLink* link : links()) {
+    const auto& theirs = static_cast<const UcxLink&>(*link);
+    if (const auto named = theirs.peer_cpu()) awake.push_back({theirs.rank(), *named});
+  }
+  return emptier_cpu(awake, identity().rank, cpu, allowed);
+}
+
 void UcxTransport::take(unsigned kind, const void* header, std::size_t header_bytes, const void* data,
                         std::size_t bytes, bool rendezvous) {
   MessageHeader message;
@@ -64,8 +103,8 @@ void UcxTransport::take(unsigned kind, const void* header, std::size_t header_by
     if (kind == kMessage) {
       ours.take(message, data, bytes, rendezvous);
     } else if (kind == kReads) {
-      ours.lend();
-    } else if (!rendezvous) {
+      ours.can_read();
+    } else if (kind == kLent && !rendezvous) {
       ours.look(message, {static_cast<const char*>(data), bytes});
     }
   } catch (...) {

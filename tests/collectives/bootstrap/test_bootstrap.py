@@ -7,11 +7,12 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -410,3 +411,89 @@ def test_processes_make_groups_on_one_host_and_on_two(
     assert [process.returncode for process in started] == [0, 0]
     boxes = [[0, 1]] if hosts[0] == hosts[1] else [[0], [1]]
     assert [json.loads(output) for output in outputs] == [{"rank": rank, "boxes": boxes} for rank in range(2)]
+
+
+OUTLIVING = """
+import sys
+import numpy as np
+from syntony import Communicator, TcpBootstrap
+bootstrap = TcpBootstrap.from_environment()
+group = Communicator.create(bootstrap, timeout=60)
+print("met", flush=True)
+sys.stdin.readline()
+for members in (group, group.split(0)):
+    data = np.full(100_000, group.rank + 1.0)
+    members.all_reduce(data)
+    print(data.min(), data.max())
+if group.rank == 1:
+    try:
+        bootstrap.all_gather("again", b"")
+    except ConnectionError as error:
+        print(error)
+"""
+
+
+@contextmanager
+def forwarded(port: int) -> Iterator[tuple[int, Callable[[], None]]]:
+    """A port through which others reach `port`, and what resets all connections through it."""
+    ends: list[socket.socket] = []
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+
+    def forward() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = server.accept()
+                try:
+                    far = socket.create_connection((HOST, port))
+                except ConnectionRefusedError:  # nobody listens yet
+                    near.close()
+                    continue
+                ends.extend((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=(source, sink), daemon=True).start()
+
+    def reset() -> None:
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end.shutdown(socket.SHUT_RD)  # wakes its thread
+            end.close()
+
+    with socket.create_server((HOST, 0)) as server:
+        threading.Thread(target=forward, daemon=True).start()
+        yield server.getsockname()[1], reset
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("host", ["one", "two"])
+def test_a_group_outlives_the_connections_over_which_it_met(host: str, port: int) -> None:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("TORCHELASTIC")}
+    clean |= {"WORLD_SIZE": "2", "MASTER_ADDR": HOST, "SYNTONY_SECRET": "sesame"}
+    with forwarded(port) as (door, reset), ExitStack() as stack:
+        ranks = []
+        for rank, (where, name) in enumerate(((port, "one"), (door, host))):
+            own = {"RANK": f"{rank}", "MASTER_PORT": f"{where}", "SYNTONY_HOST": name}
+            process = subprocess.Popen(
+                [sys.executable, "-c", OUTLIVING],
+                cwd=ROOT,
+                env=clean | own,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(process.kill)
+            ranks.append(process)
+        for process in ranks:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "met\n"
+        reset()
+        for process in ranks:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        outputs = [process.communicate(timeout=60)[0].splitlines() for process in ranks]
+        assert all(output[:2] == ["3.0 3.0"] * 2 for output in outputs), outputs
+        assert f"lost rank 0 at {HOST}:{door} during 'again'" in outputs[1][2], outputs

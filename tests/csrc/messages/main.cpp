@@ -2,12 +2,14 @@
 // messages; exit code 0 if it passes
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <random>
 #include <utility>
 
 #include "core/frames/frame_stream.hpp"
+#include "core/ucx/ucx_stream.hpp"
 #include "wire.hpp"
 
 namespace tests {
@@ -135,7 +137,77 @@ void memory_that_cannot_be_mapped_is_told() {
   if (!meeting->send_lent(frame(0, 5000), bytes(5))) return;
   meeting->eventually([&] { return meeting->fault().has_value(); });
   const std::string said = meeting->fault()->what();
-  require(said.find("it lies in memory that cannot be mapped here") != std::string::npos, said);
+  require(said.find("its frames lie in memory that cannot be mapped here") != std::string::npos, said);
+}
+
+/// A stream of rank 1 in memory that rank 0 reads; none if this wire has no such memory, or UCX does not use it.
+UcxStream lent_by(Meeting& meeting) {
+  std::byte* const memory = meeting.lend(frame(0, 0), UcxStream::bytes(kShape));
+  if (memory == nullptr) return {};
+  const UcxStream stream{.base = memory, .depth = kShape.depth, .slot_bytes = kShape.slot_bytes};
+  stream.begin();
+  stream.memory().slot(0).header = frame(0, 0).header;
+  stream.memory().slot(0).stamp.store(1, std::memory_order_release);
+  Receiver& receiver = meeting.transport().receiver(1, 1, 1);
+  meeting.eventually([&] { return receiver.front() != nullptr || meeting.fault(); });
+  const bool used = std::getenv("UCX_MM_ERROR_HANDLING") != nullptr;
+  require(used || meeting.fault(), "memory is mapped only where UCX uses it");
+  if (!used) return {};
+  require(!meeting.fault(), "its memory is mapped");
+  receiver.release();
+  return stream;
+}
+
+void write(const UcxStream& stream, std::uint64_t place, std::uint64_t stamp, const FrameHeader& header,
+           const std::vector<std::byte>& payload) {
+  std::ranges::copy(payload, stream.memory().payload(place));
+  stream.memory().slot(place).header = header;
+  stream.memory().slot(place).stamp.store(stamp, std::memory_order_release);
+}
+
+void frames_are_read_where_they_lie() {
+  const std::unique_ptr<Meeting> meeting = meet();
+  const UcxStream stream = lent_by(*meeting);
+  if (stream.base == nullptr) return;
+  for (std::uint64_t number = 1; number < 20; ++number) {
+    const auto length = static_cast<std::uint32_t>(number * 13'000 % kShape.slot_bytes);
+    write(stream, number, number + 1, frame(number, length).header, bytes(length));
+    arrives(*meeting, length);
+    require(stream.memory().released().load() == number + 1, "its credit is where the sender finds it");
+  }
+}
+
+void refused_in_memory(std::uint64_t stamp, const FrameHeader& header, const std::string& why) {
+  const std::unique_ptr<Meeting> meeting = meet();
+  const UcxStream stream = lent_by(*meeting);
+  if (stream.base == nullptr) return;
+  write(stream, 1, stamp, header, {});
+  Receiver& receiver = meeting->transport().receiver(1, 1, 1);
+  meeting->eventually([&] { return receiver.front() != nullptr || meeting->fault().has_value(); });
+  require(meeting->fault().has_value(), "it is refused");
+  require(meeting->fault()->ranks() == std::vector<int>{1}, "rank 1 is named");
+  const std::string said = meeting->fault()->what();
+  require(said.find(why) != std::string::npos, said + " | does not say: " + why);
+}
+
+void members_that_write_nonsense_are_named() {
+  refused_in_memory(6, frame(5, 4).header, "frame 5 is where frame 1 was not read yet");
+  refused_in_memory(2, frame(1, kShape.slot_bytes + 1).header, "where a slot takes");
+  FrameHeader header = frame(1, 4).header;
+  header.token ^= 1;
+  refused_in_memory(2, header, "belongs to another group");
+  header = frame(1, 4).header;
+  header.channel = 0;
+  refused_in_memory(2, header, "names channel 0");
+}
+
+void who_lends_a_stream_twice_is_named() {
+  const std::unique_ptr<Meeting> meeting = meet();
+  if (lent_by(*meeting).base == nullptr) return;
+  meeting->lend(frame(1, 0), UcxStream::bytes(kShape));
+  meeting->eventually([&] { return meeting->fault().has_value(); });
+  require(std::string(meeting->fault()->what()).find("it says twice where its frames lie") != std::string::npos,
+          meeting->fault()->what());
 }
 
 /// Random damage to a member's messages: each is accepted, or the member is named; nothing else happens.
@@ -219,6 +291,9 @@ const std::map<std::string, void (*)()> kTests{
     {"strangers_are_dropped", strangers_are_dropped},
     {"members_that_talk_nonsense_are_named", members_that_talk_nonsense_are_named},
     {"memory_that_cannot_be_mapped_is_told", memory_that_cannot_be_mapped_is_told},
+    {"frames_are_read_where_they_lie", frames_are_read_where_they_lie},
+    {"members_that_write_nonsense_are_named", members_that_write_nonsense_are_named},
+    {"who_lends_a_stream_twice_is_named", who_lends_a_stream_twice_is_named},
     {"random_damage", random_damage},
 };
 

@@ -41,6 +41,13 @@ class UcxMeeting final : public Meeting {
     send(UcxTransport::kLent, &message, message.bytes(), where);
     return true;
   }
+  std::byte* lend(const MessageHeader& message, std::size_t bytes) override {
+    const UcxMemory::Shared memory = sender_->memory().share(bytes);
+    require(memory.begin != nullptr, "there is memory to share");
+    const auto* const where = reinterpret_cast<const std::byte*>(memory.where.data());
+    send_lent(message, {where, where + memory.where.size()});
+    return memory.begin;
+  }
 
  private:
   void progress() override { sender_->progress(); }

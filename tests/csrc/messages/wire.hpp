@@ -41,10 +41,13 @@ class Meeting {
   virtual void send(const syntony::MessageHeader& message, const std::vector<std::byte>& payload) = 0;
   /// Sends arbitrary bytes in place of the header and of a payload.
   virtual void send_any(const std::vector<std::byte>& header, const std::vector<std::byte>& payload) = 0;
-  /// Sends a frame whose payload stays with the sender, at `where`. False if this wire has no such frames.
+  /// Says that the frames of the message's stream stay with the sender, at `where`. False if this wire has no such
+  /// frames.
   virtual bool send_lent(const syntony::MessageHeader& /*message*/, const std::vector<std::byte>& /*where*/) {
     return false;
   }
+  /// The same with memory that the receiver can map, if it can map any; nullptr if this wire has no such frames.
+  virtual std::byte* lend(const syntony::MessageHeader& /*message*/, std::size_t /*bytes*/) { return nullptr; }
   /// Makes progress at both ends until `done`.
   void eventually(const std::function<bool()>& done) {
     using Clock = std::chrono::steady_clock;

@@ -7,7 +7,9 @@
                                                      ◄──────────  verdict, proof
     blobs by name ..
 
-Rank 0 listens only at the addresses that MASTER_ADDR names on its machine. Both sides prove that they know the job's
+Rank 0 listens only at the addresses that MASTER_ADDR names on its machine. If they are several, as of a host in two
+networks, ranks try one after the other. The connections serve only to meet: a group that is formed does without. Both
+sides prove that they know the job's
 secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else the user's own (user_secret.py), which ranks
 with a common home directory share automatically. Data sent afterwards is neither encrypted nor signed: the secret keeps
 strangers out, but not those who can modify traffic. Without a secret, anyone who reaches the port while ranks meet can
@@ -46,6 +48,7 @@ _LARGEST_NAME = 1 << 10
 _LARGEST_BLOB = 1 << 24
 _LARGEST_REASON = 1 << 10
 _LINGER = 10.0  # seconds that rank 0 gives slow readers before it closes
+_DIAL = 3.0  # seconds before a rank tries another of rank 0's addresses: the kernel has asked twice
 _PAUSE = 0.1  # seconds before rank 0 accepts again after the system has run out of resources for connections
 _STRANGERS = 64  # most unauthenticated connections beside the ranks' at a time; beyond, the oldest is dropped
 
@@ -195,7 +198,7 @@ class TcpBootstrap:
 
     def _knock(self, address: str, port: int, seconds: float) -> socket.socket:
         deadline = time.monotonic() + seconds
-        connection = socket.create_connection((address, port), timeout=seconds)
+        connection = socket.create_connection((address, port), timeout=min(seconds, _DIAL))
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             mine = nonce()
