@@ -292,15 +292,13 @@ def shares_for(rates: Sequence[float]) -> list[int]:
     How much of an all_reduce by `two_shot` each rank should sum, for what it can send and receive per second.
     """
 
-def shared_way(collective: str, ranks: int, bytes: int) -> str:
+def shared_choices(collective: str, ranks: int, bytes: int) -> list[tuple[str, bool]]:
     """
-    How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through
-    the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums in shares) or `reference` (straight
-    from the peers' buffers).
+    The ways in which algorithm `shared` may move blocks of so many bytes where peers' memory can be read, the usual
+    one first: `exchange` (copies through the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums
+    in shares) or `reference` (straight from the peers' buffers); and whether outputs are written past the caches.
+    Where there are several, a group takes the one that it has measured to be the fastest.
     """
-
-def shared_outputs_streamed(collective: str, ranks: int, bytes: int) -> bool:
-    """Whether copies through the cache reach outputs past it."""
 
 def shared_piece_bytes(ranks: int) -> int:
     """The most that one of so many ranks shows in a round."""

@@ -2,13 +2,17 @@
 #include "core/program/collective.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/one_host/shared_way.hpp"
 
@@ -19,22 +23,21 @@ using namespace syntony;
 /// collective.hpp's table.
 void bind_collectives(nb::module_& m) {
   m.def(
-      "shared_way",
+      "shared_choices",
       [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
-        return std::string(name_of(shared_way(collective_named(collective), ranks, bytes, true)));
+        std::vector<std::pair<std::string, bool>> choices;
+        for (const auto& [way, streams] : shared_choices(collective_named(collective), ranks, bytes, true)) {
+          choices.emplace_back(name_of(way), streams);
+        }
+        return choices;
       },
       "collective"_a, "ranks"_a, "bytes"_a,
-      "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies "
-      "through\n"
-      "the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of sums in shares) or `reference` "
-      "(straight\n"
-      "from the peers' buffers).");
-  m.def(
-      "shared_outputs_streamed",
-      [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
-        return outputs_streamed(collective_named(collective), ranks, bytes);
-      },
-      "collective"_a, "ranks"_a, "bytes"_a, "Whether copies through the cache reach outputs past it.");
+      "The ways in which algorithm `shared` may move blocks of so many bytes where peers' memory can be read, the "
+      "usual\n"
+      "one first: `exchange` (copies through the cache, in pieces of shared_piece_bytes()), `two-shot` (the same, of "
+      "sums\n"
+      "in shares) or `reference` (straight from the peers' buffers); and whether outputs are written past the caches.\n"
+      "Where there are several, a group takes the one that it has measured to be the fastest.");
   m.def("shared_piece_bytes", &piece_bytes, "ranks"_a, "The most that one of so many ranks shows in a round.");
   m.def("shared_turn_bytes", &turn_bytes, "ranks"_a, "bytes"_a,
         "Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that "

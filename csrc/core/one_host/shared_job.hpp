@@ -32,7 +32,8 @@ struct SharedJob {
   std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // with blocks of their own per source
   bool shows = !facts.root_gives || rank == call.root;
   bool reads = !facts.root_takes || rank == call.root;
-  bool streams = outputs_streamed(call.collective, ranks, call.longest() * element_bytes);
+  std::size_t longest_bytes = call.longest() * element_bytes;  // of a block
+  bool streams = outputs_streamed(call.collective, ranks, longest_bytes);
 
   [[nodiscard]] const Block& block(std::uint32_t from, std::uint32_t to) const {
     return call.blocks[(facts.by_source ? from * destinations : 0) + (facts.by_destination ? to : 0)];

@@ -5,9 +5,7 @@
 namespace syntony {
 namespace {
 
-std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
-  const bool readable = job.rounds.memory().open_to_all.value_or(true);
-  const SharedWay way = shared_way(job.call.collective, job.ranks, job.call.longest() * job.element_bytes, readable);
+std::unique_ptr<SharedSteps> steps_of(SharedWay way, const SharedJob& job) {
   return way == SharedWay::reference ? reference_steps(job) : staged_steps(job);
 }
 
@@ -19,6 +17,27 @@ SharedOperation::SharedOperation(SharedRounds& rounds, const Descriptor& descrip
       stamp_{descriptor.sequence, descriptor.fingerprint},
       ticket_(rounds.enter()) {}
 
+void SharedOperation::begin() {
+  const bool readable = rounds_.memory().open_to_all.value_or(true);
+  agreed_ = rounds_.ways().of(job_.call.collective, job_.call.dtype, job_.ranks, job_.longest_bytes, readable);
+  if (agreed_ == nullptr) {
+    steps_ = steps_of(shared_way(job_.call.collective, job_.ranks, job_.longest_bytes, readable), job_);
+  } else {
+    const SharedChoice choice = agreed_->next();
+    job_.streams = choice.streams;
+    steps_ = steps_of(choice.way, job_);
+  }
+}
+
+bool SharedOperation::met() {
+  if (agreed_ == nullptr || met_) return true;
+  if (!rounds_.all_arrived()) return false;
+  met_ = Clock::now();
+  agreed_->forget();
+  for (std::uint32_t rank = 0; rank < rounds_.ranks(); ++rank) agreed_->hear(rounds_.buffer(rank).costs);
+  return true;
+}
+
 bool SharedOperation::arrived() {
   for (; next_ < rounds_.ranks(); ++next_) {
     if (next_ == rounds_.rank() || !steps_->needs(next_)) continue;
@@ -29,11 +48,15 @@ bool SharedOperation::arrived() {
 
 bool SharedOperation::show() {
   if (shown_ || done_ || !rounds_.is_next(ticket_)) return false;
-  if (!steps_) steps_ = steps_for(job_);
+  if (!steps_) begin();
   if (steps_->done() || !rounds_.all_arrived()) return false;
+  const bool timed = agreed_ != nullptr && !met_;
+  const Clock::time_point before = timed ? Clock::now() : Clock::time_point();
   steps_->show();
+  if (timed) rounds_.next().costs = agreed_->costs();
   rounds_.publish(stamp_);
   steps_->meanwhile();
+  if (timed) showing_ = Clock::now() - before;
   shown_ = true;
   next_ = 0;
   return true;
@@ -44,12 +67,15 @@ bool SharedOperation::step() {
   const bool moved = show();
   if (!shown_ && !steps_->done()) return false;
   if (shown_) {
-    if (!arrived()) return moved;
+    if (!arrived() || !met()) return moved;
     rounds_.fetch_next();
     if (steps_->read()) shown_ = false;
   }
   done_ = !shown_ && steps_->done();
-  if (done_) rounds_.leave();
+  if (done_) {
+    if (agreed_ != nullptr) agreed_->took(showing_ + (Clock::now() - *met_), job_.longest_bytes);
+    rounds_.leave();
+  }
   return true;
 }
 

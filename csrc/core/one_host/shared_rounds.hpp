@@ -23,6 +23,7 @@
 #include <exception>
 #include <vector>
 
+#include "core/one_host/agreed_way.hpp"
 #include "core/one_host/peer_memory.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
@@ -80,6 +81,7 @@ class SharedRounds {
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
+  [[nodiscard]] AgreedWays& ways() { return ways_; }
   /// Copies into next().
   [[nodiscard]] ShownCopy& shown_copy() { return shown_copy_; }
 
@@ -101,6 +103,7 @@ class SharedRounds {
   Stamp stamp_;                      // and the operation it belonged to
   std::vector<std::uint64_t> seen_;  // by rank: the latest published round that was seen
   PeerMemory memory_;
+  AgreedWays ways_;
   ShownCopy shown_copy_;
   std::uint64_t entered_ = 0;
   std::uint64_t left_ = 0;

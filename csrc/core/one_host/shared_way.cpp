@@ -46,6 +46,12 @@ constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, 128_KiB
 // all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
 constexpr Limits kByString{256_KiB, 8_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
+// Blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
+constexpr std::size_t kReferenceStreamed = 16_MiB;
+// Of a block: shorter ones are moved before another way could save anything.
+constexpr std::size_t kTriedFrom = 1_MiB;
+// Of inputs and outputs of all ranks: outputs of shorter ones stay in any cache.
+constexpr std::size_t kStreamTriedFrom = 4_MiB;
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
@@ -65,6 +71,14 @@ SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t byt
   return shares ? SharedWay::two_shot : SharedWay::exchange;
 }
 
+/// Of inputs and outputs of all ranks. `bytes`: of the longest block.
+std::size_t bytes_of_all(Collective collective, std::uint32_t ranks, std::size_t bytes) {
+  const CollectiveFacts& facts = facts_of(collective);
+  const std::size_t blocks = (facts.by_destination ? ranks : 1) * std::size_t{facts.root_gives ? 1 : ranks} +
+                             (facts.by_source ? ranks : 1) * std::size_t{facts.root_takes ? 1 : ranks};
+  return bytes * blocks;
+}
+
 }  // namespace
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
@@ -79,11 +93,26 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
 }
 
 bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t bytes) {
-  const CollectiveFacts& facts = facts_of(collective);
-  const std::size_t blocks = (facts.by_destination ? ranks : 1) * std::size_t{facts.root_gives ? 1 : ranks} +
-                             (facts.by_source ? ranks : 1) * std::size_t{facts.root_takes ? 1 : ranks};
   const Limits& from = limits(ranks);
-  return bytes >= from.streamed && bytes * blocks > from.held;
+  return bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held;
+}
+
+std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
+  const auto streams = [&](SharedWay way) {
+    return way == SharedWay::reference ? bytes >= kReferenceStreamed : outputs_streamed(collective, ranks, bytes);
+  };
+  const SharedWay usual = shared_way(collective, ranks, bytes, readable);
+  std::vector<SharedChoice> choices{{usual, streams(usual)}};
+  // Every rank must take part in every round to tell the others what it has measured.
+  if (facts_of(collective).rooted() || bytes < kTriedFrom) return choices;
+  for (const SharedWay way : {staged_way(collective, ranks, bytes), SharedWay::reference}) {
+    if (way == SharedWay::reference && !readable) continue;
+    for (const bool past : {false, true}) {
+      if (past && bytes_of_all(collective, ranks, bytes) < kStreamTriedFrom) continue;
+      if (const SharedChoice choice{way, past}; choice != choices.front()) choices.push_back(choice);
+    }
+  }
+  return choices;
 }
 
 std::size_t piece_bytes(std::uint32_t ranks) { return limits(ranks).piece; }

@@ -1,9 +1,11 @@
-// How a collective moves through a host's memory, decided by its size alone. All ranks must decide the same.
+// How a collective may move through a host's memory. All ranks must take the same way: by a call's size alone, or,
+// where there are several, as they agree after measuring (agreed_way.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "core/program/collective.hpp"
 #include "core/sizes.hpp"
@@ -14,6 +16,13 @@ enum class SharedWay : std::uint8_t {
   exchange,   // in pieces, through copies that stay in cache (staged_steps.cpp);
   two_shot,   // the same, but every rank sums a share of the elements;
   reference,  // directly from the peers' buffers to the destination, sums in shares (reference_steps.cpp)
+};
+
+/// A way, and whether what it delivers bypasses the caches.
+struct SharedChoice {
+  SharedWay way;
+  bool streams;
+  bool operator==(const SharedChoice&) const = default;
 };
 
 /// The most that a rank shows in a round.
@@ -27,8 +36,12 @@ enum class SharedWay : std::uint8_t {
 /// StageBuffer::kStageBytes.
 [[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);
 
-/// `bytes`: of the longest block. `readable`: whether peers' buffers can be read.
+/// The usual way. `bytes`: of the longest block. `readable`: whether peers' buffers can be read.
 [[nodiscard]] SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable);
+
+/// All that may be the fastest, the usual one first.
+[[nodiscard]] std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes,
+                                                       bool readable);
 
 [[nodiscard]] std::string_view name_of(SharedWay way);
 

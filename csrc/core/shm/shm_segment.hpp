@@ -82,10 +82,13 @@ static_assert(Atomic<std::uint64_t>::is_always_lock_free && Atomic<std::uint32_t
 struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = 1_MiB;
+  static constexpr std::size_t kCosts = 5;
+  using Costs = std::array<std::uint32_t, kCosts>;
 
   Atomic<std::uint64_t> stamp;
   Published<std::uint64_t> fingerprint;
   std::array<std::byte, kInlineBytes> inlined;
+  Costs costs;  // of the ways to move large blocks (one_host/agreed_way.hpp)
   alignas(2 * kCacheLine) std::array<std::byte, kStageBytes> stage;
 };
 

@@ -1,7 +1,8 @@
 """Table `anatomy`: where the time of a collective on one host goes, phase by phase, beside what it takes.
 
-Phases follow from the way that the runtime chooses for a size (csrc/core/one_host/shared_way.hpp); what they cost, from
-the rates at which the same ranks move bytes on the same paths in the same run (measured/memory_paths.py):
+Phases follow from the runtime's way (csrc/core/one_host/shared_way.hpp): of several the fastest, here by the model,
+there as measured (agreed_way.hpp). What they cost follows from the rates at which the same ranks move bytes on the same
+paths in the same run (measured/memory_paths.py):
 
     call       into the Communicator and back, with nothing to wait for (a group of one rank)
     rounds     so many times ranks wait for each other: each as long as 8 bytes take beyond the call
@@ -38,7 +39,7 @@ FEW = 8
 
 _PHASES = ("call", "rounds", "show", "fetch", "own", "add")
 _LINE = 64
-_STREAMED, _STREAMED_OWN = 16 << 20, 2 << 20  # csrc/core/one_host/reference_steps.cpp
+_STREAMED_OWN = 16 << 20  # csrc/core/one_host/reference_steps.cpp
 _DEALT = (1 << 20) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
 
 
@@ -56,7 +57,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does in a collective, by the runtime's way of it."""
+    """What one rank does in a collective, in one of the runtime's ways."""
 
     way: str
     rounds: int
@@ -87,19 +88,23 @@ class Costs:
         return seconds / size
 
 
-def work_of(collective: str, ranks: int, size: int) -> Work:
-    """`size` in bytes of the larger buffer, out of place."""
-    sums = _core.COLLECTIVES[collective]["reduces"]
+def works_of(collective: str, ranks: int, size: int) -> tuple[Work, ...]:
+    """Every way that the runtime may take. `size` in bytes of the larger buffer, out of place."""
     block = size if collective == "all_reduce" else max(1, size // ranks)
-    way = _core.shared_way(collective, ranks, block)
+    choices = _core.shared_choices(collective, ranks, block)
+    return tuple(_work_of(collective, ranks, block, way, past) for way, past in choices)
+
+
+def _work_of(collective: str, ranks: int, block: int, way: str, past: bool) -> Work:
+    sums = _core.COLLECTIVES[collective]["reduces"]
+    name = f"{way} past" if past else way
     if way == "reference":
         shares = collective == "all_reduce"
-        return Work(way, 3 if shares else 2, _by_reference(sums, ranks, block, shares))
+        return Work(name, 3 if shares else 2, _by_reference(sums, ranks, block, past, shares))
     to_each = 1 if collective in ("all_reduce", "all_gather") else ranks
     others = max(1, to_each - 1)
     piece = min(block, _DEALT // others if others > 1 else _core.shared_piece_bytes(ranks))
     pieces, span = block / piece, _whole_lines(block)
-    past = _core.shared_outputs_streamed(collective, ranks, block)
     copy, take, add = ("stream", "taken", "added") if past else ("copy", "take", "add")
     if way == "two-shot":
         share = _whole_lines(piece // ranks)
@@ -108,27 +113,25 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
             Phase("add", "add", share, pieces, span),
             Phase("fetch", take, share, pieces * (ranks - 1), span),
         )
-        return Work(way, math.ceil(pieces) + 1, phases)
+        return Work(name, math.ceil(pieces) + 1, phases)
     piece = _whole_lines(piece)
     shown = Phase("show", "show", piece, pieces * others, span)
     if sums:
-        return Work(way, math.ceil(pieces), (shown, Phase("add", add, piece, pieces, span)))
+        return Work(name, math.ceil(pieces), (shown, Phase("add", add, piece, pieces, span)))
     taken = (Phase("fetch", take, piece, pieces * (ranks - 1), span), Phase("own", copy, piece, pieces, span))
-    return Work(way, math.ceil(pieces), (shown, *taken))
+    return Work(name, math.ceil(pieces), (shown, *taken))
 
 
-def _by_reference(sums: bool, ranks: int, block: int, shares: bool) -> tuple[Phase, ...]:
+def _by_reference(sums: bool, ranks: int, block: int, past: bool, shares: bool) -> tuple[Phase, ...]:
     if not sums:
         piece = _whole_lines(block)
-        return (
-            Phase("fetch", "read", piece, ranks - 1),
-            Phase("own", "stream" if block >= _STREAMED_OWN else "copy", piece, 1),
-        )
+        own = "stream" if past or block >= _STREAMED_OWN else "copy"
+        return (Phase("fetch", "read", piece, ranks - 1), Phase("own", own, piece, 1))
     share = _whole_lines(block // ranks if shares else block)
     phases = (
         Phase("fetch", "read", share, ranks - 1),
         # What was read lies in cache; the sum goes to memory as a copy would.
-        Phase("add", "stream" if block >= _STREAMED else "copy", share, 1),
+        Phase("add", "stream" if past else "copy", share, 1),
     )
     return (*phases, Phase("fetch", "reread", share, ranks - 1)) if shares else phases
 
@@ -170,15 +173,15 @@ def _of(ranks: int, choice: sweep.Choice) -> tuple[Part, Part]:
     def anatomy() -> Iterator[Row]:
         costs, rows = found()
         for row in rows:
-            work = work_of(row["collective"], ranks, row["size"])
-            yield _row(row["collective"], row["size"], row["seconds"], work, costs, max(1.0, ranks / cores))
+            works = works_of(row["collective"], ranks, row["size"])
+            yield _row(row["collective"], row["size"], row["seconds"], works, costs, max(1.0, ranks / cores))
 
     paths = Part(
         f"{ranks} ranks at once, GB/s of a piece, by path", (("piece", 9), *((path, 7) for path in PATHS)), rates, told
     )
     phases = ((name, 8) for name in _PHASES)
     ends = (("model us", 9), ("measured", 9), ("ratio", 5))
-    columns = (("collective", -14), ("bytes", 9), ("way", -9), *phases, *ends)
+    columns = (("collective", -14), ("bytes", 9), ("way", -14), *phases, *ends)
     title = f"{ranks} ranks, us of each phase and all together; measured: out of place, p50 of the slowest rank"
     return paths, Part(title, columns, anatomy)
 
@@ -187,19 +190,27 @@ def _rate(size: int, seconds: float | None) -> str:
     return "-" if seconds is None else f"{size / seconds / 1e9:.1f}"
 
 
-def _row(collective: str, size: int, seconds: float, work: Work, costs: Costs, crowd: float) -> Row:
-    parts: dict[str, float] = {"call": costs.call, "rounds": work.rounds * costs.round}
-    for phase in work.phases:
-        parts[phase.name] = parts.get(phase.name, 0.0) + costs.of(phase) * crowd
+def _row(collective: str, size: int, seconds: float, works: tuple[Work, ...], costs: Costs, crowd: float) -> Row:
+    open_ones = [
+        (work, parts) for work in works if not math.isnan(sum((parts := _parts_of(work, costs, crowd)).values()))
+    ]
+    work, parts = min(open_ones, key=lambda pair: sum(pair[1].values()))
     model = sum(parts.values())
     shown = (f"{1e6 * parts[name]:.2f}" if name in parts else "" for name in _PHASES)
     totals = (f"{1e6 * model:.1f}", f"{1e6 * seconds:.1f}", f"{seconds / model:.2f}")
     return Row((collective, size, work.way, *shown, *totals))
 
 
+def _parts_of(work: Work, costs: Costs, crowd: float) -> dict[str, float]:
+    parts: dict[str, float] = {"call": costs.call, "rounds": work.rounds * costs.round}
+    for phase in work.phases:
+        parts[phase.name] = parts.get(phase.name, 0.0) + costs.of(phase) * crowd
+    return parts
+
+
 def _measure(ranks: int, choice: sweep.Choice) -> Mapping[str, Any]:
-    works = [work_of(collective, ranks, size) for collective in choice.collectives for size in choice.sizes]
-    sizes = sorted(set().union(*(work.sizes() for work in works)))
+    works = (works_of(collective, ranks, size) for collective in choice.collectives for size in choice.sizes)
+    sizes = sorted(set().union(*(work.sizes() for ways in works for work in ways)))
     alone = sweep.answer_of_rank_0(1, lambda exchange: _timed(exchange, "all_reduce", (FEW,), choice.rounds)[FEW])
     stages = shared_stages(ranks, sizes[-1])
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 
+from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Contender, Syntony
 from syntony.benchmarks.bench.options import peers
 from syntony.benchmarks.bench.session import create_communicator
+from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.runtime.measured.duel import Rules, part
@@ -27,7 +29,9 @@ def least(size: int) -> float:
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     choice = sweep.chosen(options)
-    names = peers(options.peers)
+    names = tuple(name for name in peers(options.peers) if name in LIBRARIES)
+    if not names:
+        raise UserError(f"--peers {options.peers}: this table has {', '.join(LIBRARIES)}")
 
     def make(exchange: Exchange) -> list[Contender | RemotePeer]:
         ours = Syntony(create_communicator(exchange, sweep.SILENCE))

@@ -1,0 +1,85 @@
+// The way that moves large blocks fastest, as the ranks of a host find out and agree.
+//
+// What pays off depends on more than sizes: on which caches the ranks' cores share, on the system's price of reading
+// another process's memory, on large pages, on whether buffers are registered. So the first calls of a collective and
+// size try the ways one after another, those that are nearly as fast as the best once more, and later ones take the
+// fastest. Now and then one tries another way, for times change:
+//
+//      call      0 1 2 3 4 5 | 6 7 | 8 | 9 ... 15 | 16 | 17 ... 31 | 32 | ..       3 ways, the second is the fastest
+//      way       0 0 1 2 1 1 | 1 1 | 0 | 1 ...  1 |  2 |  1 ...  1 |  0 | ..
+//
+// In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
+// what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.
+//
+// (core/shm/faster_way.hpp is for what a rank decides alone.)
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/kernels/dtype.hpp"
+#include "core/one_host/shared_way.hpp"
+#include "core/program/collective.hpp"
+#include "core/shm/shm_segment.hpp"
+
+namespace syntony {
+
+/// Of calls of one kind. Ranks that make the same calls are told the same choices.
+class AgreedWay {
+ public:
+  /// At most StageBuffer::kCosts, the first of which is taken first.
+  explicit AgreedWay(std::vector<SharedChoice> choices) : choices_(std::move(choices)) {}
+
+  [[nodiscard]] bool alone() const { return choices_.size() == 1; }
+  /// For the next call.
+  [[nodiscard]] SharedChoice next();
+  /// How long that call took this rank.
+  void took(std::chrono::nanoseconds time, std::size_t bytes);
+
+  /// Of this rank, as shown to its peers: time per byte in units that all ranks share; 0: not known yet.
+  [[nodiscard]] const StageBuffer::Costs& costs() const { return costs_; }
+  /// What every rank has shown in the first round of this call; then those of the last call are forgotten.
+  void hear(const StageBuffer::Costs& of_rank);
+  void forget() { heard_.fill(0); }
+
+ private:
+  /// Whether this call, counted from 0, takes another way than the fastest.
+  [[nodiscard]] bool tries() const;
+  [[nodiscard]] std::size_t fastest() const;  // as far as known
+  /// The next one in turn that costs at most `most`, or is not known.
+  [[nodiscard]] std::size_t following(std::size_t choice, std::uint64_t most) const;
+
+  std::vector<SharedChoice> choices_;
+  StageBuffer::Costs costs_{};
+  std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
+  std::uint64_t calls_ = 0;
+  std::size_t taken_ = 0;    // by the last call,
+  std::size_t tried_ = 0;    // instead of the fastest
+  std::size_t current_ = 0;  // the fastest, but for differences that may be chance
+};
+
+/// Of all calls of a priority.
+class AgreedWays {
+ public:
+  /// Null if there is nothing to choose. Valid as long as this.
+  [[nodiscard]] AgreedWay* of(Collective collective, DType dtype, std::uint32_t ranks, std::size_t bytes,
+                              bool readable);
+
+ private:
+  struct Kind {
+    Collective collective;
+    DType dtype;
+    bool readable;
+    int magnitude;  // of the longest block: sizes that differ by less than a factor of two are alike
+    auto operator<=>(const Kind&) const = default;
+  };
+  std::map<Kind, AgreedWay> ways_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,134 @@
+// agreed: how the ranks of a host come to take the same way, and the fastest. Exit code 0 if everything passes.
+// Usage: agreed SEED
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/one_host/agreed_way.hpp"
+#include "core/one_host/shared_way.hpp"
+#include "require.hpp"
+
+namespace {
+
+using syntony::AgreedWay;
+using syntony::AgreedWays;
+using syntony::Collective;
+using syntony::DType;
+using syntony::SharedChoice;
+using syntony::SharedWay;
+
+constexpr std::array<SharedChoice, 4> kChoices{{{SharedWay::exchange, false},
+                                                {SharedWay::exchange, true},
+                                                {SharedWay::reference, false},
+                                                {SharedWay::reference, true}}};
+using Costs = std::array<double, 4>;  // ns per byte, of each choice
+
+/// Ranks that make the same calls, whose costs are known here.
+class Ranks {
+ public:
+  Ranks(std::size_t ranks, std::uint64_t seed)
+      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()})), random_(seed) {}
+
+  /// How often each choice was taken in `calls` calls. A call in `late` is interrupted, on one rank; none for 0.
+  std::array<std::size_t, 4> run(std::size_t calls, const std::vector<Costs>& of_ranks, std::uint64_t late = 0) {
+    std::array<std::size_t, 4> taken{};
+    for (std::size_t call = 0; call < calls; ++call) {
+      const SharedChoice choice = ways_.front().next();
+      for (std::size_t rank = 1; rank < ways_.size(); ++rank) {
+        require(ways_[rank].next() == choice, "ranks take different ways");
+      }
+      const auto index = static_cast<std::size_t>(std::ranges::find(kChoices, choice) - kChoices.begin());
+      ++taken[index];
+      std::vector<syntony::StageBuffer::Costs> shown;
+      for (const AgreedWay& way : ways_) shown.push_back(way.costs());
+      const std::uint64_t victim = late == 0 ? ways_.size() : random_() % (late * ways_.size());
+      for (std::size_t rank = 0; rank < ways_.size(); ++rank) {
+        ways_[rank].forget();
+        for (const auto& costs : shown) ways_[rank].hear(costs);
+        const std::size_t bytes = 100'000 + random_() % 100'000;
+        const double noise = 1 + static_cast<double>(random_() % 1000) / 10'000;
+        const double spent = of_ranks[rank % of_ranks.size()][index] * static_cast<double>(bytes) * noise;
+        ways_[rank].took(std::chrono::nanoseconds(static_cast<std::int64_t>(rank == victim ? 100 * spent : spent)),
+                         bytes);
+      }
+    }
+    return taken;
+  }
+
+ private:
+  std::vector<AgreedWay> ways_;
+  std::mt19937_64 random_;
+};
+
+void finds_the_fastest(std::uint64_t seed) {
+  for (std::size_t best = 0; best < 4; ++best) {
+    Costs costs{1.5, 1.5, 1.5, 1.5};
+    costs[best] = 1;
+    Ranks ranks(3, seed);
+    const auto first = ranks.run(15, {costs});
+    require(first[best] >= 9, "of the first 15 calls " + std::to_string(first[best]) + " take the fastest way");
+    const auto later = ranks.run(10'000, {costs});
+    require(later[best] >= 9'900, "of 10,000 calls " + std::to_string(later[best]) + " take the fastest way");
+    for (const std::size_t count : later) require(count > 10, "a way is not tried any more");
+  }
+}
+
+void serves_all_ranks(std::uint64_t seed) {
+  Ranks ranks(2, seed);  // what is best for one is bad for the other, which loses more
+  const auto taken = ranks.run(1000, {{1, 2, 2, 2}, {4, 2, 3, 3}});
+  require(taken[1] > 900, "the way with the least sum is taken " + std::to_string(taken[1]) + " times of 1,000");
+}
+
+void follows_changes(std::uint64_t seed) {
+  Ranks ranks(2, seed);
+  ranks.run(1000, {{1, 2, 2, 2}});
+  ranks.run(100, {{3, 2, 2, 1}});
+  require(ranks.run(1000, {{3, 2, 2, 1}})[0] < 100, "a way that has become slow is still taken");
+  ranks.run(4000, {{3, 2, 2, 1}});
+  require(ranks.run(1000, {{3, 2, 2, 1}})[3] > 900, "the way that has become fast is not taken");
+}
+
+void survives_interruptions(std::uint64_t seed) {
+  Ranks ranks(4, seed);
+  ranks.run(200, {{2, 1, 2, 2}}, 10);
+  const auto taken = ranks.run(5000, {{2, 1, 2, 2}}, 10);
+  require(taken[1] > 4500, "single late calls decide: " + std::to_string(taken[1]) + " of 5,000");
+}
+
+void chooses_among_few() {
+  AgreedWays ways;
+  require(ways.of(Collective::all_gather, DType::float32, 2, 4096, true) == nullptr, "short blocks are measured");
+  require(ways.of(Collective::broadcast, DType::float32, 2, 1 << 24, true) == nullptr,
+          "ranks that wait for the root only cannot agree");
+  AgreedWay* const long_ones = ways.of(Collective::all_gather, DType::float32, 2, 1 << 24, true);
+  require(long_ones != nullptr, "nothing is measured");
+  require(ways.of(Collective::all_gather, DType::float32, 2, (1 << 24) + 4, true) == long_ones, "sizes are not alike");
+  require(ways.of(Collective::all_gather, DType::float32, 2, 1 << 24, false) != long_ones, "peers cannot be read");
+  for (const auto collective : {Collective::all_reduce, Collective::all_gather, Collective::all_to_all}) {
+    for (const std::uint32_t ranks : {2U, 3U, 8U}) {
+      for (std::size_t bytes = 1 << 16; bytes <= 1 << 28; bytes *= 2) {
+        const auto all = syntony::shared_choices(collective, ranks, bytes, true);
+        require(all.size() <= syntony::StageBuffer::kCosts, "more choices than costs that can be shown");
+        for (const SharedChoice& choice : syntony::shared_choices(collective, ranks, bytes, false)) {
+          require(choice.way != SharedWay::reference, "memory is read that cannot be");
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  require(count == 2, "usage: agreed SEED");
+  const std::uint64_t seed = std::stoull(arguments[1]);
+  finds_the_fastest(seed);
+  serves_all_ranks(seed);
+  follows_changes(seed);
+  survives_interruptions(seed);
+  chooses_among_few();
+}
