@@ -8,6 +8,7 @@ import re
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,31 @@ def test_what_happened_once_is_no_slowness() -> None:
     delays = np.zeros((100, 4))
     delays[50, 2] = 3.0  # a checkpoint, say: a third of all the time
     assert slow_ranks(job(delays, np.zeros(4))) == []
+
+
+def test_who_leaves_a_broadcast_last_is_not_slow() -> None:
+    """Rank 2 begins late because its broadcast ended late. Nor is hidden who is slow: rank 0, which computes long."""
+    late = np.zeros((200, 3))
+    late[:, 2] = STEP / 3
+    dumps = job(late, np.zeros(3))
+    assert [one.rank for one in slow_ranks(dumps)] == [2]
+
+    def with_broadcasts(dump: Dump, tail: float) -> Dump:
+        """Every second operation is a broadcast, which ends `tail` before the all_reduce after it begins."""
+        operations = []
+        for one in dump.operations:
+            end = one.created - tail
+            times = (end - STEP / 2, end - STEP / 2, end)
+            operations.append(replace(one, sequence=2 * one.sequence - 1, collective="broadcast",
+                                      created=times[0], started=times[1], finished=times[2]))  # fmt: skip
+            operations.append(replace(one, sequence=2 * one.sequence))
+        return replace(dump, operations=tuple(operations))
+
+    assert slow_ranks([with_broadcasts(dump, STEP / 10) for dump in dumps]) == []
+    computing = [STEP / 2 if dump.rank == 0 else STEP / 10 for dump in dumps]
+    early = job(np.where(np.arange(3) == 0, STEP / 3, 0.0) + np.zeros((200, 1)), np.zeros(3))
+    found = slow_ranks([with_broadcasts(dump, tail) for dump, tail in zip(early, computing, strict=True)])
+    assert [one.rank for one in found] == [0]
 
 
 def test_there_is_no_verdict_on_little() -> None:

@@ -9,14 +9,18 @@ difference to the others is the time that they waited:
                     '------ delay ----------'
 
 Only durations are compared, so clocks of hosts need not agree. (C4, arXiv:2406.04594, finds stragglers by the same
-asymmetry.) A rank is named if it delayed the others by a tenth of the time, and repeatedly: in most parts of that time.
-The window is the last minute and also, to detect a new straggler soon, only the end of it.
+asymmetry.) A rank that is late only because the collective before ended later for it than for the others, as a
+broadcast does at its last leaves, is not slow: no more than the additional time that it spent between the two counts.
+A rank is named if it delayed the others by a tenth of the time, and repeatedly: in most parts of that time. The window
+is the last minute and also, to detect a new straggler soon, only the end of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,14 +71,20 @@ def _slow_in(name: str, members: tuple[int, ...], dumps: Sequence[Dump], window:
     common = sorted(set.intersection(*(set(operations) for operations in of_rank.values())))
     if len(common) < FEWEST:
         return []
-    inside = np.array([[of_rank[rank][sequence][1] for sequence in common] for rank in members])
-    first = of_rank[members[0]]
-    seconds = first[common[-1]][0] + first[common[-1]][1] - first[common[0]][0]
+    calls = [[of_rank[rank][sequence] for sequence in common] for rank in members]
+    inside = np.array([[call.inside for call in of_one] for of_one in calls])
+    before = np.array([[call.before for call in of_one] for of_one in calls])
+    seconds = calls[0][-1].created + calls[0][-1].inside - calls[0][0].created
     if seconds < SHORTEST:
         return []
     slow = []
     for place, rank in enumerate(members):
-        delays = np.median(np.delete(inside, place, axis=0), axis=0) - inside[place]
+        others = (
+            np.median(np.delete(inside, place, axis=0), axis=0),
+            np.median(np.delete(before, place, axis=0), axis=0),
+        )
+        own = np.where(np.isnan(before).any(axis=0), np.inf, before[place] - others[1])
+        delays = np.minimum(others[0] - inside[place], own)
         parts = [float(part.sum()) for part in np.array_split(delays, PARTS)]
         late = sum(part > SHARE * seconds / PARTS / 2 for part in parts)
         if sum(parts) >= SHARE * seconds and late >= MOST:
@@ -82,15 +92,25 @@ def _slow_in(name: str, members: tuple[int, ...], dumps: Sequence[Dump], window:
     return slow
 
 
-def _finished(dump: Dump, name: str, members: tuple[int, ...], window: float) -> dict[int, tuple[float, float]]:
-    """By sequence number, within the last `window` seconds: when the call was made, and how long it took."""
+class _Call(NamedTuple):
+    """Of one rank, by its clock; in seconds."""
+
+    created: float
+    inside: float  # from the call to the end
+    before: float  # since the group's previous operation ended; nan: not known, or they overlap
+
+
+def _finished(dump: Dump, name: str, members: tuple[int, ...], window: float) -> dict[int, _Call]:
+    """By sequence number, within the last `window` seconds."""
     if not any((group.name, group.members) == (name, members) for group in dump.groups):
         return {}
-    return {
-        one.sequence: (one.created, one.finished - one.created)
-        for one in dump.operations
-        if one.group == name and one.finished is not None and _counts(one, dump.monotonic - window)
-    }
+    ends = {one.sequence: one.finished for one in dump.operations if one.group == name and one.finished is not None}
+    calls = {}
+    for one in dump.operations:
+        if one.group == name and one.finished is not None and _counts(one, dump.monotonic - window):
+            before = one.created - ends.get(one.sequence - 1, math.nan)
+            calls[one.sequence] = _Call(one.created, one.finished - one.created, before if before >= 0 else math.nan)
+    return calls
 
 
 def _counts(one: Operation, since: float) -> bool:
