@@ -150,7 +150,7 @@ def test_the_lines_of_ip_and_tc() -> None:
         "route add 198.18.0.4/32 src 198.18.0.2 via 169.254.1.3 dev w1",
     ]
     assert shape_line(spec.wires[0], spec.wires[0].ends[0].rate) == (
-        "qdisc replace dev w0 root tbf rate 200000000bit burst 50000 limit 4194304"
+        "qdisc replace dev w0 root tbf rate 200000000bit burst 50000 limit 16777216"
     )
     assert shape_line(spec.wires[0], None) == "qdisc replace dev w0 root blackhole"
 

@@ -60,7 +60,8 @@ struct FramePrefix {
   static constexpr std::uint32_t kPart = 0x50465953;    // "SYFP": part of the payload of the stream's cut frame follows
   std::uint32_t kind = kData;
   std::uint32_t token = 0;
-  /// data, cut: of the frame in its stream, from 0; credit: frames released so far; lost: socket; part: bytes.
+  /// data, cut: of the frame in its stream, from 0; credit: frames released so far; lost: number of the socket; part:
+  /// bytes.
   std::uint64_t number = 0;
   std::uint32_t window = 0;
   std::uint32_t channel = 0;

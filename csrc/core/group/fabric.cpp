@@ -132,6 +132,20 @@ std::uint32_t longest_over_tcp(const StreamShape& shape) {
   return std::clamp(kOfAll / shape.ranks, shape.slot_bytes, kLongest);
 }
 
+/// Between two of the ranks that have published these endpoints, where they are the most.
+std::size_t most_sockets(const std::vector<std::string>& published, const TcpOptions& options) {
+  if (options.flows > 0) return options.flows;
+  std::vector<TcpEndpoints> endpoints;
+  for (const std::string& text : published) endpoints.push_back(TcpEndpoints::parse(text));
+  std::size_t most = 1;
+  for (const TcpEndpoints& one : endpoints) {
+    for (const TcpEndpoints& other : endpoints) {
+      if (&one != &other) most = std::max<std::size_t>(most, one.flows_with(other));
+    }
+  }
+  return most;
+}
+
 std::string wanted_transport() {
   const char* const variable = std::getenv("SYNTONY_TRANSPORT");
   std::string wanted = variable == nullptr || *variable == '\0' ? "tcp" : variable;
@@ -353,6 +367,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
     transport = wires.port->connect(shape_, identity, remote, wires.addresses);
   } else {
     if (hosts_ == size_) longest_slice_ = longest_over_tcp(shape_);
+    if (longest_slice_ > shape_.slot_bytes) sockets_ = most_sockets(published, options);
     transport =
         std::make_unique<TcpTransport>(over_tcp(shape_, longest_slice_), identity, peers, meeting.get(), remote);
   }

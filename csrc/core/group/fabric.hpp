@@ -55,6 +55,8 @@ class Fabric {
   /// Bytes of the longest slice that all its transports take: more than a slot of shape() if all ranks are few and
   /// alone on their hosts. A function of what all ranks know.
   [[nodiscard]] std::uint32_t longest_slice() const { return longest_slice_; }
+  /// Data sockets between two ranks, where these are the most; 1 unless slices may be long. Like longest_slice().
+  [[nodiscard]] std::size_t sockets() const { return sockets_; }
   /// Holds the token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
   /// A secret known only to ranks of this group, for groups derived from it.
@@ -113,6 +115,7 @@ class Fabric {
   std::uint32_t size_;
   StreamShape shape_;
   std::uint32_t longest_slice_ = 0;
+  std::size_t sockets_ = 1;
   Token token_{};  // never sent over the network
   std::size_t hosts_ = 0;
   std::vector<std::uint32_t> box_of_;  // by rank

@@ -41,7 +41,7 @@ std::uint32_t Group::slice_bytes(const Operation& operation) const {
   if (operation.descriptor.priority != Priority::low) {
     const std::uint32_t longest = fabric_->longest_slice();
     if (!call.even || longest == shape.slot_bytes) return shape.slot_bytes;
-    return program.slice_bytes(call.longest(), call.element_bytes(), shape.slot_bytes, longest);
+    return program.slice_bytes(call.longest(), call.element_bytes(), shape.slot_bytes, longest, fabric_->sockets());
   }
   const std::uint32_t frames = shape.depth * windows_ * program.most_connections();
   return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);

@@ -14,7 +14,11 @@ namespace {
 class Run {
  public:
   explicit Run(const Program& program)
-      : program_(program), hops_(program.instructions.size()), next_(program.lane_start.size() - 1) {
+      : program_(program),
+        hops_(program.instructions.size()),
+        next_(program.lane_start.size() - 1),
+        last_(program.ranks),
+        arrivals_(program.ranks) {
     for (std::size_t lane = 0; lane < next_.size(); ++lane) next_[lane] = program.lane_start[lane];
   }
 
@@ -29,6 +33,11 @@ class Run {
     return moved;
   }
   [[nodiscard]] std::uint32_t hops() const { return hops_.empty() ? 0 : *std::ranges::max_element(hops_); }
+  /// Messages that come to a rank later than those that are sent when its last one is.
+  [[nodiscard]] std::size_t tail(std::uint32_t rank) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(arrivals_[rank], [&](std::uint32_t arrival) { return arrival > last_[rank] + 1; }));
+  }
 
  private:
   using Connection = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  // from, to, channel
@@ -49,11 +58,13 @@ class Run {
       std::deque<std::uint32_t>& arrived = messages_[{from, agent, instruction.channel}];
       if (arrived.empty()) return false;
       before = std::max(before, arrived.front() + 1);
+      arrivals_[agent].push_back(arrived.front() + 1);
       arrived.pop_front();
     }
     if (sends(instruction.opcode)) {
       const auto to = static_cast<std::uint32_t>(instruction.send_peer);
       messages_[{agent, to, instruction.channel}].push_back(before);
+      last_[agent] = std::max(last_[agent], before);
     }
     hops_[row] = before;
     ++next_[lane];
@@ -61,24 +72,26 @@ class Run {
   }
 
   const Program& program_;
-  std::vector<std::uint32_t> hops_;  // by instruction, up to and including it
-  std::vector<std::uint32_t> next_;  // by lane over all agents: its next row
+  std::vector<std::uint32_t> hops_;                   // by instruction, up to and including it
+  std::vector<std::uint32_t> next_;                   // by lane over all agents: its next row
+  std::vector<std::uint32_t> last_;                   // by rank: hops before its last message
+  std::vector<std::vector<std::uint32_t>> arrivals_;  // by rank: hops up to each message that it receives
   std::map<Connection, std::deque<std::uint32_t>> messages_;
 };
 
 }  // namespace
 
 ProgramDepth depth_of(const Program& program) {
-  ProgramDepth depth;
+  Run run(program);
+  while (run.pass()) {
+  }
+  ProgramDepth depth{.hops = run.hops()};
   for (std::uint32_t rank = 0; rank < program.ranks; ++rank) {
     const auto sent = std::ranges::count_if(program.agent(rank).instructions,
                                             [](const Instruction& i) { return sends_data(i.opcode); });
     depth.busiest = std::max(depth.busiest, static_cast<std::uint32_t>(sent));
+    if (sent > 0) depth.tail = std::max(depth.tail, static_cast<double>(run.tail(rank)) / static_cast<double>(sent));
   }
-  Run run(program);
-  while (run.pass()) {
-  }
-  depth.hops = run.hops();
   return depth;
 }
 

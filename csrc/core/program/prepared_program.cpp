@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "core/sizes.hpp"
+
 namespace syntony {
 
 PreparedProgram::PreparedProgram(std::shared_ptr<const Program> program)
@@ -37,15 +39,20 @@ PreparedProgram::PreparedProgram(std::shared_ptr<const Program> program)
 }
 
 std::uint32_t PreparedProgram::slice_bytes(std::size_t elements, std::size_t element_bytes, std::uint32_t least,
-                                           std::uint32_t most) const {
-  // While n slices pass, the busiest rank sends n * busiest_ messages, and nobody sends for hops - busiest_ messages.
-  // This should be at most 1/64 of the time. And the ends of two slices should be copied or summed while others arrive.
-  constexpr std::size_t kFewest = 2, kIdle = 64;
+                                           std::uint32_t most, std::size_t sockets) const {
+  // While n slices pass, the busiest rank sends n * busiest messages, and nobody sends for hops - busiest messages. And
+  // of several sockets, one may have a slice more than another. Each of these should be at most 1/64 of the time. A
+  // rank that sends m messages waits for tail * m at the end, which come behind others that are on their way: 1/128,
+  // for which slices may be shorter than a slot. And the ends of two slices should be copied or summed while others
+  // arrive.
+  constexpr std::size_t kFewest = 2, kIdle = 64, kTail = 128, kShortest = 32_KiB;
   if (shares_.empty() || depth_.busiest == 0) return least;
   const std::size_t message = range(largest_chunk_, elements).count * element_bytes * message_slots_;
   const std::size_t idle = depth_.hops - std::min(depth_.hops, depth_.busiest);
-  const std::size_t slice = std::bit_floor(message / std::max(kFewest, kIdle * idle / depth_.busiest));
-  return static_cast<std::uint32_t>(std::clamp<std::size_t>(slice, least, most));
+  const auto tail = static_cast<std::size_t>(kTail * depth_.tail);
+  const std::size_t slices = std::max({kFewest, kIdle * idle / depth_.busiest, kIdle * (sockets - 1), tail});
+  const std::size_t shortest = tail > 0 ? std::min<std::size_t>(least, kShortest) : least;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(std::bit_floor(message / slices), shortest, most));
 }
 
 std::uint32_t PreparedProgram::phases(std::size_t slots) const {

@@ -46,9 +46,9 @@ class PreparedProgram {
   [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_->chunks[chunk].block; }
   /// The bytes of a slice, of those between `least` and `most`, if all blocks have `elements` elements of
   /// `element_bytes`: long ones cost fewer system calls, but where ranks wait for what others pass on, they wait for a
-  /// whole slice.
+  /// whole slice. `sockets`: between two ranks, at least 1.
   [[nodiscard]] std::uint32_t slice_bytes(std::size_t elements, std::size_t element_bytes, std::uint32_t least,
-                                          std::uint32_t most) const;
+                                          std::uint32_t most, std::size_t sockets) const;
   /// The number of phases in which the chunks must move so that no message has more than `slots` slots of one phase, if
   /// possible. Chunk c moves in phase c mod that number. 1 for nearly every Program.
   [[nodiscard]] std::uint32_t phases(std::size_t slots) const;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstddef>
 
 #include "core/recorder/recorder.hpp"
@@ -36,8 +37,12 @@ void Wires::Watched::end(bool lost) noexcept {
 
 Wires::Watched Wires::watch(std::uint32_t peer, std::uint32_t flow, int socket) {
   const std::lock_guard lock(mutex_);
-  entries_.push_back({{.peer = peer, .flow = flow, .samples = {}}, socket});
-  return {shared_from_this(), entries_.size() - 1};
+  const auto before = std::ranges::find_if(
+      entries_, [&](const Entry& one) { return one.wire.lost && one.wire.peer == peer && one.wire.flow == flow; });
+  const auto place = static_cast<std::size_t>(before - entries_.begin());
+  if (before == entries_.end()) entries_.emplace_back();
+  entries_[place] = {{.peer = peer, .flow = flow, .samples = {}}, socket};
+  return {shared_from_this(), place};
 }
 
 void Wires::sample() {

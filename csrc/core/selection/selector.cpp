@@ -225,6 +225,7 @@ void Selector::set_shares(std::vector<std::uint32_t> shares) {
   }
   const std::lock_guard lock(mutex_);
   shares_ = std::move(shares);
+  if (std::ranges::adjacent_find(shares_, std::not_equal_to<>{}) == shares_.end()) shares_.clear();
   built_.clear();
   recent_ = {};
 }

@@ -68,9 +68,9 @@ class Selector {
   void set_levels(std::vector<std::vector<std::uint32_t>> levels);
   /// From now on `in_network` can be requested, if every rank names a way to an aggregator.
   void set_aggregation(const std::vector<std::string>& ways);
-  /// From now on `two_shot` has these shares (core/program/algorithms/direct.hpp), and `auto` chooses it for an
-  /// all_reduce of more than a few bytes. Must be equal on all ranks. Throws Error(invalid) unless there is one per
-  /// rank and not all are 0.
+  /// From now on `two_shot` has these shares (core/program/algorithms/direct.hpp), and unless they are equal, `auto`
+  /// chooses it for an all_reduce of more than a few bytes. Must be the same on all ranks. Throws Error(invalid) unless
+  /// there is one per rank and not all are 0.
   void set_shares(std::vector<std::uint32_t> shares);
   /// What `select` would choose: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,

@@ -7,6 +7,8 @@
 //  - Both ranks close a socket that one of them has lost: `lost` goes over each of the others, ahead of what is sent
 //    again. So no frame arrives over one socket while it does over another.
 //  - Credits count from the beginning, so all of them are given again.
+//  - Another socket takes its place when the card recovers (meeting/tcp_replacements.cpp). `lost` names a socket by its
+//    number, so one that comes late is not taken to mean the new one.
 //
 // A socket is lost when the kernel gives it up; when it has ended and the others have not within kGrace (they would
 // have if the peer's process had); or when its peer has left kUnanswered repetitions unanswered but acknowledged
@@ -24,6 +26,7 @@
 #include "core/tcp/meeting/tcp_interfaces.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 #include "core/tcp/tcp_link.hpp"
+#include "core/tcp/tcp_wire.hpp"
 
 namespace syntony {
 namespace {
@@ -42,7 +45,23 @@ bool TcpLink::open_elsewhere(std::size_t flow) const {
 }
 
 FramePrefix TcpLink::about(std::uint32_t kind, std::size_t flow) const {
-  return {.kind = kind, .token = identity().prefix_token(), .number = flow};
+  return {.kind = kind, .token = identity().prefix_token(), .number = numbers_[flow]};
+}
+
+bool TcpLink::expects(std::uint16_t number) const {
+  const std::size_t flow = flow_of(number);
+  if (lost()) return false;
+  if (in_use(flow)) return number == numbers_[flow];
+  return number > numbers_[flow] && std::ranges::find(ended_, flow, &Ended::flow) == ended_.end();
+}
+
+/// A socket has taken the place of a lost one.
+void TcpLink::restore(std::size_t flow, std::uint16_t number) {
+  numbers_[flow] = number;
+  used_.insert(std::ranges::upper_bound(used_, flow), flow);
+  const TcpAddress local = local_of(flows_[flow]);
+  log_always(peer() + ": the connection over " + interface_of(local) + ", " + local.text() + ", is back; " +
+             std::to_string(used_.size()) + " of " + std::to_string(flows_.size()) + " are in use");
 }
 
 /// The connection below `flow` has ended.
@@ -64,14 +83,18 @@ void TcpLink::end(TcpFlow& flow) {
 bool TcpLink::told(const FramePrefix& prefix) {
   if (!known(prefix)) return false;
   if (prefix.kind != FramePrefix::kLost) return true;
-  if (prefix.number >= flows_.size()) {
-    complain("it has lost connection " + std::to_string(prefix.number) + " of " + std::to_string(flows_.size()));
-    return false;
-  }
-  if (!lost() && open_elsewhere(prefix.number)) {
-    const auto ended = std::ranges::find(ended_, prefix.number, &Ended::flow);
-    abandon(prefix.number, ended == ended_.end() ? local_of(flows_[prefix.number]) : ended->local,
-            "the other end has lost it");
+  const std::size_t flow = prefix.number % flows_.size();
+  const auto ended = std::ranges::find(ended_, flow, &Ended::flow);
+  if (prefix.number > numbers_[flow]) {
+    if (prefix.number >= kControlFlow || in_use(flow) || ended != ended_.end()) {
+      complain("it has lost connection " + std::to_string(prefix.number) + " of " + std::to_string(flows_.size()));
+      return false;
+    }
+    // It had a socket that has not been one here yet.
+    numbers_[flow] = static_cast<std::uint16_t>(prefix.number);
+    requests_.replace(numbers_[flow], {});
+  } else if (prefix.number == numbers_[flow] && !lost() && open_elsewhere(flow)) {
+    abandon(flow, ended == ended_.end() ? local_of(flows_[flow]) : ended->local, "the other end has lost it");
   }
   return true;
 }
@@ -89,6 +112,7 @@ void TcpLink::abandon(std::size_t flow, const TcpAddress& local, const std::stri
   owe_all_credits();
   unwatched_ = true;
   if (open_elsewhere(flow)) requests_.avoid(local, used_.front());
+  requests_.replace(numbers_[flow], local);
   log_always(peer() + ": the connection over " + interface_of(local) + ", " + local.text() + ", is lost: " + why +
              "; " + std::to_string(again) + " frames are sent again over the other " + std::to_string(used_.size()) +
              " of " + std::to_string(flows_.size()));

@@ -22,8 +22,10 @@ TcpLink::TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::u
     : FrameLink(shape, identity, rank),
       requests_(std::move(requests)),
       flows_(flows),
+      numbers_(flows),
       used_(flows),
       sent_(std::size_t{shape.channels} * shape.windows, shape.depth) {
+  std::iota(numbers_.begin(), numbers_.end(), std::uint16_t{0});
   std::iota(used_.begin(), used_.end(), std::size_t{0});
 }
 
@@ -31,11 +33,14 @@ void TcpLink::redirect(std::span<const std::byte> from, std::byte* to) {
   for (TcpFlow& flow : flows_) flow.redirect(from, to);
 }
 
-void TcpLink::open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
-  if (lost() || std::ranges::find(used_, flow) == used_.end()) return;
+void TcpLink::open(std::uint16_t number, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
+  const std::size_t flow = flow_of(number);
   called_ = true;
   name_endpoint(std::move(endpoint));
-  flows_.at(flow).open(std::move(socket), std::move(watched));
+  const bool again = !in_use(flow);
+  if (again) flows_[flow] = TcpFlow();
+  flows_[flow].open(std::move(socket), std::move(watched));
+  if (again) restore(flow, number);
 }
 
 void TcpLink::give_up(const Error& why) {

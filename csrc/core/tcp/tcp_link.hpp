@@ -2,6 +2,7 @@
 // until then frames wait. If one of several fails, the others take over its frames (tcp_failover.cpp).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,8 @@ class TcpLink final : public FrameLink {
     std::function<void()> call;  // sockets, once there is something to send
     /// What goes over this local address will be lost; the path of socket number `instead` is alive.
     std::function<void(const TcpAddress& local, std::size_t instead)> avoid;
+    /// Another socket is to take the place of this one, which began at `local`.
+    std::function<void(std::uint16_t number, const TcpAddress& local)> replace;
   };
 
   /// With `flows` sockets, none of which is open yet.
@@ -35,7 +38,12 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] bool redirects() const override { return true; }
   void redirect(std::span<const std::byte> from, std::byte* to) override;
 
-  void open(std::size_t flow, UniqueFd socket, Wires::Watched watched, std::string endpoint);
+  /// The place of a socket among flows(). One that takes the place of another has its number plus their number.
+  [[nodiscard]] std::size_t flow_of(std::uint16_t number) const { return number % flows_.size(); }
+  /// True if there is room for a socket of this number.
+  [[nodiscard]] bool expects(std::uint16_t number) const;
+  /// Requires expects(number).
+  void open(std::uint16_t number, UniqueFd socket, Wires::Watched watched, std::string endpoint);
   /// No socket will ever be opened: `why` names the rank. Waiting frames are lost.
   void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }
@@ -69,6 +77,8 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] bool told(const FramePrefix& prefix) override;
   [[nodiscard]] bool has_spare() const { return flows_.size() > 1; }
   [[nodiscard]] bool open_elsewhere(std::size_t flow) const;
+  [[nodiscard]] bool in_use(std::size_t flow) const { return std::ranges::find(used_, flow) != used_.end(); }
+  void restore(std::size_t flow, std::uint16_t number);
   [[nodiscard]] FramePrefix about(std::uint32_t kind, std::size_t flow) const;
   void enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload);
   void end(TcpFlow& flow);
@@ -84,9 +94,10 @@ class TcpLink final : public FrameLink {
 
   Requests requests_;
   std::vector<TcpFlow> flows_;
-  std::vector<std::size_t> used_;  // those of flows_ that have not ended, in order
-  std::vector<Ended> ended_;       // whose frames no other has taken over yet
-  SentFrames sent_;                // only with several flows
+  std::vector<std::uint16_t> numbers_;  // of the sockets that flows_ have, or had last
+  std::vector<std::size_t> used_;       // those of flows_ that have not ended, in order
+  std::vector<Ended> ended_;            // whose frames no other has taken over yet
+  SentFrames sent_;                     // only with several flows
   bool unwatched_ = false;
   bool called_ = false;
 };

@@ -29,7 +29,7 @@ TcpTransport::TcpTransport(const StreamShape& shape, const GroupIdentity& identi
     if (peer.flows.empty()) continue;
     TcpLink& link = make_link(peer.rank, peer.flows.size());
     for (std::size_t flow = 0; flow < peer.flows.size(); ++flow) {
-      open(link, flow, std::move(peer.flows[flow]), peer.endpoint);
+      open(link, static_cast<std::uint16_t>(flow), std::move(peer.flows[flow]), peer.endpoint);
     }
     peer.flows.clear();
   }
@@ -64,12 +64,16 @@ TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
   const auto avoid = [this](const TcpAddress& local, std::size_t instead) {
     if (meeting_ != nullptr) meeting_->avoid(local, instead);
   };
-  TcpLink::Requests requests{.call = [this, peer] { meeting_->call(peer); }, .avoid = avoid};
+  const auto replace = [this, peer](std::uint16_t number, const TcpAddress& local) {
+    if (meeting_ != nullptr) meeting_->replace(peer, number, local);
+  };
+  TcpLink::Requests requests{.call = [this, peer] { meeting_->call(peer); }, .avoid = avoid, .replace = replace};
   return *links_.emplace_back(std::make_unique<TcpLink>(shape_, identity_, peer, flows, std::move(requests)));
 }
 
-void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::string endpoint) {
-  const FlowPlace place{link_of_rank_[link.rank()], static_cast<std::uint32_t>(flow)};
+void TcpTransport::open(TcpLink& link, std::uint16_t number, UniqueFd socket, std::string endpoint) {
+  if (!link.expects(number)) return;
+  const FlowPlace place{link_of_rank_[link.rank()], static_cast<std::uint32_t>(link.flow_of(number))};
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = std::bit_cast<std::uint64_t>(place);
@@ -77,8 +81,8 @@ void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::s
     throw system_error("cannot watch a socket", errno);
   }
   Wires::Watched watched = wires_->watch(link.rank(), place.flow, socket.get());
-  link.open(flow, std::move(socket), std::move(watched), std::move(endpoint));
-  if (link.flows()[flow].readable()) readable_.push_back(place);
+  link.open(number, std::move(socket), std::move(watched), std::move(endpoint));
+  if (link.flows()[place.flow].readable()) readable_.push_back(place);
 }
 
 /// Handles connections that are being made.
@@ -154,6 +158,7 @@ void TcpTransport::look_after_links() {
     timed_ = false;
     const TcpLink::Clock::time_point now = TcpLink::Clock::now();
     for (const std::unique_ptr<TcpLink>& link : links_) watch |= link->flows().size() > 1 && link->look_after(now);
+    if (meeting_ != nullptr) meeting_->dial_replacements();
   }
   for (const std::unique_ptr<TcpLink>& link : links_) watch |= link->take_unwatched();
   if (!watch || std::exchange(timed_, true)) return;

@@ -24,8 +24,9 @@ inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
 /// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks; 9: a
 /// rank that cannot dial another asks to be dialed; 10: lost sockets of a pair, 8 frames of a stream on their way;
-/// 11: slices as long as the Program says, frames in parts; 12: streams over UCX in memory that both ends map.
-inline constexpr std::uint16_t kWireVersion = 12;
+/// 11: slices as long as the Program says, frames in parts; 12: streams over UCX in memory that both ends map; 13:
+/// sockets that take the place of lost ones.
+inline constexpr std::uint16_t kWireVersion = 13;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -33,7 +34,7 @@ using Nonce = std::array<std::uint64_t, 2>;  // random, used once
 struct Hello {
   std::uint32_t magic = kHelloMagic;
   std::uint16_t version = kWireVersion;
-  std::uint16_t flow = 0;  // which data socket of the pair, or kControlFlow
+  std::uint16_t flow = 0;  // number of the data socket, or kControlFlow; from `flows` on: takes another's place
   SipHash proof{};
   Nonce nonce{};
   std::uint32_t group = 0;

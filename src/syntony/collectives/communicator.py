@@ -40,6 +40,7 @@ class Communicator(Verbs):
             )
         super().__init__(core)
         self._slow: set[tuple[int, int]] = set()  # wires that were slow when last asked
+        self._unbalanced = False  # rates are those of hosts that had lost network cards when last asked
 
     @classmethod
     def create(
@@ -78,8 +79,8 @@ class Communicator(Verbs):
 
         From then on, a large all_reduce with one rank per host runs `two_shot` with matching shares: a rank with a
         slower wire sums less for the others. A rate of 0 is for a rank that always arrives late: it sums nothing, so
-        the others have finished their sums when it arrives. Raises ValueError unless there is one rate per rank and
-        rates are not negative and not all 0.
+        the others have finished their sums when it arrives. Equal rates are the usual state. Raises ValueError unless
+        there is one rate per rank and rates are not negative and not all 0.
         """
         self._core.set_shares(_core.shares_for([float(rate) for rate in rates]))
 
@@ -113,13 +114,15 @@ class Communicator(Verbs):
     def balance_rails(self) -> list[float]:
         """Sets each rank's rate (`set_rates`) to the share of its network that has not failed, and returns the rates.
 
-        Where hosts have several network cards and one fails, its traffic moves to the others by itself; this gives
-        the host with fewer cards less to do. Every rank must call it between the same calls, for instance once in a
-        hundred steps; it takes some milliseconds. Without a failure it changes nothing.
+        Where hosts have several network cards and one fails, its traffic moves to the others by itself, and back once
+        it has recovered; this gives the host with fewer cards less to do meanwhile. Every rank must call it between the
+        same calls, for instance once in a hundred steps; it takes some milliseconds. Without a failure it changes
+        nothing.
         """
         rates = agreed_rails(self)
-        if min(rates) < 1:
+        if min(rates) < 1 or self._unbalanced:
             self.set_rates(rates)
+        self._unbalanced = min(rates) < 1
         return rates
 
     # ---- other groups -----------------------------------------------------------------------------------------------

@@ -59,6 +59,53 @@ void cut_flows(std::uint64_t seed) {
   });
 }
 
+/// Both of two sockets are cut, one after the other; each time another takes its place. At the end, all goes over
+/// these.
+void cut_flows_are_replaced(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    const StreamShape shape{.ranks = 2, .channels = 1, .windows = 1, .depth = 4, .slot_bytes = 4000};
+    std::vector<TcpPeer> peers;
+    const std::unique_ptr<TcpMeeting> meeting = rank.meet_for_control(kTwoFlows, peers);
+    connect_data(*meeting, rank.rank, peers);
+    std::vector<UniqueFd> first;
+    for (const UniqueFd& socket : peers[0].flows) first.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+    TcpTransport transport(shape, rank.identity(), peers, meeting.get());
+    Sender& sender = transport.sender(1 - rank.rank, 0, 0);
+    Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
+    std::uint32_t sent = 0;
+    std::uint32_t received = 0;
+    const auto step = [&] {
+      if (std::byte* const room = sender.reserve(shape.slot_bytes)) {
+        fill(room, shape.slot_bytes, std::mt19937_64(sent));
+        FrameHeader header = rank.header(0, shape.slot_bytes);
+        header.slice = sent++;
+        sender.commit(header);
+      }
+      transport.progress();
+      if (const FrameHeader* const header = receiver.front()) {
+        require(header->slice == received, "once, and in order");
+        require(holds(receiver.payload(), header->length, std::mt19937_64(received)), "the bytes of the frame");
+        receiver.release();
+        ++received;
+      }
+    };
+    const auto lost = [&transport] {
+      const std::vector<Wires::Wire> wires = transport.wires()->all();
+      require(wires.size() == 2, "a wire of each place");
+      return std::ranges::count(wires, true, &Wires::Wire::lost);
+    };
+    for (const UniqueFd& socket : first) {
+      rank.gathering.settle(step);
+      if (rank.rank == 0) ::shutdown(socket.get(), SHUT_RDWR);
+      eventually([&] { return step(), lost() == 1; }, "it is lost");
+      eventually([&] { return step(), lost() == 0; }, "another takes its place");
+    }
+    const std::uint32_t more = received + 100;
+    eventually([&] { return step(), received >= more; }, "frames over the new sockets");
+    rank.gathering.settle(step);
+  });
+}
+
 /// Frames taken by the kernel are lost with their socket after the last call that sent any: leaving waits until they
 /// have gone over the other.
 void cut_before_leaving(std::uint64_t) {
@@ -120,8 +167,9 @@ void repetition_without_loss(std::uint64_t) {
   });
 }
 
-constexpr std::array kFailoverTests{Test{"cut_flows", cut_flows}, Test{"cut_before_leaving", cut_before_leaving},
-                                    Test{"repetition_without_loss", repetition_without_loss}};
+constexpr std::array kFailoverTests{
+    Test{"cut_flows", cut_flows}, Test{"cut_flows_are_replaced", cut_flows_are_replaced},
+    Test{"cut_before_leaving", cut_before_leaving}, Test{"repetition_without_loss", repetition_without_loss}};
 
 }  // namespace
 

@@ -414,10 +414,17 @@ void cut_frames(std::uint64_t) {
 }
 
 /// What a slice of a message of so many KiB is.
-std::uint32_t slice_of(std::string_view name, Collective collective, std::uint32_t ranks, std::size_t message) {
+std::uint32_t slice_of(std::string_view name, Collective collective, std::uint32_t ranks, std::size_t message,
+                       std::size_t sockets = 1) {
   const PreparedProgram program(build(name, collective, ranks));
   const bool shared = collective == Collective::all_reduce && name != "direct";  // each rank has a chunk of the block
-  return program.slice_bytes(message * (shared ? ranks : 1) * 1024 / 4, 4, 128 * 1024, 512 * 1024) / 1024;
+  return program.slice_bytes(message * (shared ? ranks : 1) * 1024 / 4, 4, 128 * 1024, 512 * 1024, sockets) / 1024;
+}
+
+/// Of an all_reduce among four ranks of which the last one has this share, and each of the others 10.
+std::uint32_t slice_of_shares(std::uint32_t last, std::size_t message) {
+  const PreparedProgram program(build("two_shot", Collective::all_reduce, 4, 0, {}, {10, 10, 10, last}));
+  return program.slice_bytes(message * (30 + last) / 10 * 1024 / 4, 4, 128 * 1024, 512 * 1024, 1) / 1024;
 }
 
 /// Slices are long where nobody waits for what others pass on, or messages are much longer; and half a message at most.
@@ -436,6 +443,13 @@ void slices(std::uint64_t) {
   require(slice_of("ring", broadcast, 5, 16 << 10) == 128 && slice_of("ring", broadcast, 5, 96 << 10) == 512,
           "a chain");
   require(slice_of("direct", all_gather, PreparedProgram::kManyRanks, 32 << 10) == 128, "many ranks");
+  require(slice_of("ring", all_reduce, 4, 16 << 10, 2) == 256 && slice_of("ring", all_reduce, 4, 1024, 2) == 128,
+          "two sockets, one of which may have a slice more");
+  for (const std::size_t message : {1UL << 10, 32UL << 10}) {
+    require(slice_of_shares(5, message) == 512, "everybody sends sums while the last ones come");
+  }
+  require(slice_of_shares(0, 32 << 10) == 256 && slice_of_shares(0, 8 << 10) == 64 && slice_of_shares(0, 1024) == 32,
+          "one that has sent all waits for the sums of the last slices");
   const ProgramDepth chain = depth_of(build("ring", broadcast, 5));
   require(chain.hops == 4 && chain.busiest == 1, "a chain of 5");
   const ProgramDepth ring = depth_of(build("ring", all_reduce, 5));

@@ -68,6 +68,10 @@ void TcpMeeting::attempt(Dial& dial) {
   dial.give_up = Clock::now() + dial.patience;
   dial.socket = open_tcp_socket(candidate.address.family());
   size_buffers(dial.socket.get(), options_);
+  if (dial.from.family() != AF_UNSPEC && ::bind(dial.socket.get(), dial.from.get(), dial.from.length()) != 0) {
+    candidate.refused = errno;
+    return reject(dial, refusal(errno));
+  }
   if (::connect(dial.socket.get(), candidate.address.get(), candidate.address.length()) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     candidate.refused = errno;

@@ -87,7 +87,7 @@ bool TcpMeeting::challenge(Guest& guest) {
   guest.ack = proven(ack, identity_.token, hello.nonce);
   if (!write_whole(guest.socket.get(), guest.ack)) return drop(guest.socket), false;
   if (hello.flows != flows) return fail(hello.from, disagreement(hello.from, hello.flows, flows)), false;
-  if (hello.flow != kControlFlow && hello.flow >= flows) return drop(guest.socket), false;
+  if (pair_of(hello.from).replaces(hello.flow) && !admits(guest)) return false;
   guest.received = 0;
   return guest.challenged = true;
 }
@@ -107,6 +107,7 @@ bool TcpMeeting::ours_count(const Hello& hello) {
 bool TcpMeeting::comes_first(Guest& guest) {
   const Hello& hello = guest.hello;
   Pair& pair = pair_of(hello.from);
+  if (pair.replaces(hello.flow)) return admits(guest);
   const auto before = std::ranges::find_if(
       arrivals_, [&](const TcpArrival& arrival) { return arrival.rank == hello.from && arrival.flow == hello.flow; });
   if (before != arrivals_.end()) {

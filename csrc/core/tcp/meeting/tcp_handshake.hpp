@@ -45,6 +45,7 @@ struct TcpMeeting::Dial {
   std::uint32_t rank = 0;
   std::uint16_t flow = 0;
   std::vector<Candidate> candidates;
+  TcpAddress from;  // this rank's end, if that matters
   std::size_t current = 0;
   Clock::duration patience = kFirstPatience;
   Clock::time_point give_up;   // end of this attempt, until it is connected; or of a pause

@@ -314,7 +314,8 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
     pair.control_from = TcpAddress::local(socket.get());
   } else {
     tune_data_socket(socket.get(), options_);
-    ++pair.met;
+    if (!pair.replaces(flow)) ++pair.met;
+    if (const auto taken = vacancy(pair, flow); taken != pair.vacancies.end()) pair.vacancies.erase(taken);
   }
   (flow == kControlFlow && !forming_ ? controls_ : arrivals_)
       .push_back(
@@ -340,6 +341,7 @@ void TcpMeeting::fail(std::uint32_t rank, const Error& error) {
 
 /// A rank that has gone since the group formed is no failure of the others that wanted to tell it something.
 void TcpMeeting::fail(Dial& dial, const Error& error) {
+  if (pair_of(dial.rank).replaces(dial.flow)) return postpone(dial);
   if (dial.flow != kControlFlow || (forming_ && !dial.called_back)) return fail(dial.rank, error);
   drop(dial.socket);
   dial.over = true;

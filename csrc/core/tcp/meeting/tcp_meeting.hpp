@@ -12,11 +12,12 @@
 // at none of its addresses asks to be dialed, over the control plane (take_requests()). If both then dial, the higher
 // rank's sockets count if its Hello has left it, and else the lower's: each rank sees which.
 //
-// So a rank has data sockets only to its neighbours in the algorithms that run. Every socket is opened by a handshake
-// that proves both ends to belong to this group. One epoll set handles everything concurrently. A peer that sends
-// anything but a valid Hello is dropped without an answer and never disturbs the others: silent ones after a few
-// seconds, or earlier if many wait. A rank dropped among them dials again. If a rank has several addresses, each is
-// tried.
+// So a rank has data sockets only to its neighbours in the algorithms that run. The data sockets of a pair are
+// numbered; one that takes the place of a lost one (tcp_replacements.cpp) has its number plus `flows`. Every socket is
+// opened by a handshake that proves both ends to belong to this group. One epoll set handles everything concurrently. A
+// peer that sends anything but a valid Hello is dropped without an answer and never disturbs the others: silent ones
+// after a few seconds, or earlier if many wait. A rank dropped among them dials again. If a rank has several addresses,
+// each is tried.
 //
 // A group's use of it:
 //
@@ -74,7 +75,7 @@ struct TcpPeer {
 /// One socket, opened by a handshake.
 struct TcpArrival {
   std::uint32_t rank = 0;
-  std::uint16_t flow = 0;
+  std::uint16_t flow = 0;  // its number, or kControlFlow
   UniqueFd socket;
   std::string endpoint;  // its other end
   bool dialed = false;   // by this rank
@@ -115,6 +116,11 @@ class TcpMeeting {
   /// What this rank sends from this address is lost: control connections from there are made anew, beginning with the
   /// addresses of others that data socket `instead` uses.
   void avoid(const TcpAddress& local, std::size_t instead);
+  /// Data socket `number` of the pair is lost, whose end here was `local`: another takes its place as soon as one can
+  /// be made between the same network cards. The rank that has dialed the first ones dials; the other expects that.
+  void replace(std::uint32_t rank, std::uint16_t number, const TcpAddress& local);
+  /// Dials what is due. To be called now and then while data moves: what is lost costs an idle group nothing.
+  void dial_replacements();
   /// True while a control connection to this rank is being made, or waits in take_controls().
   [[nodiscard]] bool makes_control(std::uint32_t rank) const;
   /// Makes the sockets that a rank asks for because it cannot dial this one.
@@ -146,14 +152,25 @@ class TcpMeeting {
   struct Candidate;
   struct Dial;
   enum class Link : std::uint8_t { none, ours, theirs, failed };  // whose dial makes, or has made, the data sockets
+  /// The place of a data socket that is lost.
+  struct Vacancy {
+    std::uint16_t number = 0;  // of the socket that will take it
+    TcpAddress from;           // this rank's end, without a port
+    Clock::time_point due;     // when to dial; max() meanwhile
+    Clock::duration pause;     // before that
+  };
   struct Pair {
     std::uint32_t rank = 0;
     std::uint16_t flows = 0;
-    std::uint16_t met = 0;    // data sockets that are or were connected
+    std::uint16_t met = 0;    // first data sockets that are or were connected
     bool neighbour = false;   // connect_control() waits for its control socket
     bool control = false;     // it is connected
     TcpAddress control_from;  // this rank's end of it
     Link link = Link::none;
+    std::vector<Vacancy> vacancies;
+
+    /// True if a socket of this number can only take the place of a lost one.
+    [[nodiscard]] bool replaces(std::uint16_t number) const { return number != kControlFlow && number >= flows; }
   };
 
   // The meeting (tcp_meeting.cpp).
@@ -183,6 +200,12 @@ class TcpMeeting {
   [[nodiscard]] bool challenge(Guest& guest);
   [[nodiscard]] bool comes_first(Guest& guest);
   [[nodiscard]] bool ours_count(const Hello& hello);
+
+  // Replacing lost data sockets (tcp_replacements.cpp).
+  [[nodiscard]] static std::vector<Vacancy>::iterator vacancy(Pair& pair, std::uint16_t number);
+  [[nodiscard]] bool admits(Guest& guest);
+  void cancel_replacement(std::uint32_t rank, std::uint16_t flow);
+  void postpone(Dial& dial);
 
   // Dialing (tcp_dials.cpp).
   Dial& plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline,

@@ -6,6 +6,7 @@
               been known at once
     after     the next ones, as they were; where there are more than two hosts, the one card carries as much as two
     balanced  after `Communicator.balance_rails()`: that host adds up as much less for the others (`two_shot`)
+    restored  once the card is up again, and in use again `back` seconds of all_reduces later
 
 The bounds, of the network with the card and without it, are those of the synthesizer (synth/bounds), for our bytes on
 these wires. All ranks must have the same bits, with and without the card as long as the algorithm is the same.
@@ -31,7 +32,9 @@ from syntony.benchmarks.sim_vs_lab.model import goodput
 from syntony.benchmarks.sim_vs_lab.rails_rank import Lost
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
-from syntony.lab.lab_spec import DEFAULT_RATE, LabError, at_rate, spec_of
+from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, spec_of
+from syntony.lab.wires.network import ip_lines
+from syntony.lab.wires.routes import routes_of
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.model.collective import Collective
 from syntony.synth.simulation.program_simulator import executor_slice
@@ -57,17 +60,26 @@ def bound_of(name: str, size: int = SIZE) -> float:
 def measure(network: str, card: int, after: float, size: int = SIZE) -> tuple[Lost, str]:
     """The times, and what the ranks wrote. Raises LabError where there can be no lab, and where a rank fails."""
     with tempfile.TemporaryDirectory(prefix="syntony-rails-") as folder:
-        results = Path(folder) / "results"
+        results, mending = Path(folder) / "results", Path(folder) / "mending"
         said: list[bytes] = []
         spec = at_rate(spec_of(parse(network)), DEFAULT_RATE)
         device = spec.wires_between(f"nic0.{card}-rail{card}")[0].name
+        mending.write_text("\n".join(_mending(spec, device)))
         rank = [sys.executable, "-m", "syntony.benchmarks.sim_vs_lab.rails_rank"]
         with Lab(spec) as lab:
-            code = lab.run([*rank, str(size), device, str(after), str(results)], write=said.append)
+            code = lab.run([*rank, str(size), device, str(after), str(mending), str(results)], write=said.append)
         words = b"".join(said).decode(errors="replace")
         if code:
             raise LabError(f"the ranks failed\n{words}")
         return Lost(**json.loads(results.read_text())), words
+
+
+def _mending(spec: LabSpec, device: str) -> list[str]:
+    """What brings rank 0's `device` up again: the kernel has dropped its routes and neighbours."""
+    host = spec.host_of[0]
+    lines = ip_lines(spec, host, [route for route in routes_of(spec) if route.machine == host.id])
+    lost = [line for line in lines if line.startswith(("neigh", "route")) and f"dev {device}" in line]
+    return [f"link set dev {device} up", *lost]
 
 
 def _rows(hosts: int) -> Iterator[Row]:
@@ -81,16 +93,19 @@ def _rows(hosts: int) -> Iterator[Row]:
         missed = "" if lost.same else "other bits"
         if least / best < LEAST:
             missed = f"less than {LEAST} of the new bound"
+        if median(lost.before) / median(lost.restored) < LEAST:
+            missed = f"restored to less than {LEAST} of the rate before"
         cells = (
             hosts, card, f"{whole:.2f}", f"{median(lost.before):.2f}", f"{died:.2f}", f"{lost.during:.2f}",
             f"{least:.2f}", f"{after:.2f}", f"{median(lost.balanced):.2f}", f"{least / best:.3f}",
+            f"{lost.back:.1f}", f"{median(lost.restored):.2f}",
         )  # fmt: skip
         yield Row(cells, missed)
 
 
 _COLUMNS = (
     ("hosts", 5), ("card", 4), ("bound", 6), ("before", 6), ("least", 6), ("died", 6), ("new bound", 9), ("after", 6),
-    ("balanced", 8), ("of new bound", 12),
+    ("balanced", 8), ("of new bound", 12), ("back", 5), ("restored", 8),
 )  # fmt: skip
 
 

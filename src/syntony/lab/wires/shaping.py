@@ -10,7 +10,8 @@ Packets are jumbo frames, and the kernel passes several as one (GSO). Each of th
 way stores it whole before forwarding. 16 KiB keep that at 0.7 ms per hop at 200 Mbit/s.
 
 A queue takes packets that arrive faster than they may leave. Networks of compute clusters are nearly lossless; so is a
-lab whose queues hold more than its senders have in flight (Syntony: four slots of 128 KiB per stream).
+lab whose queues hold more than its senders have in flight (Syntony: eight slots of up to 512 KiB per stream, which
+several peers may send at once).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MTU = 9000
 """Bytes of an IP packet."""
 SEGMENT = 16 * 1024
 """Bytes that the kernel handles as one packet."""
-QUEUE = 4 << 20
+QUEUE = 16 << 20
 """Bytes that may queue at one end of a wire."""
 
 _BURST_SECONDS = Fraction(2, 1000)
