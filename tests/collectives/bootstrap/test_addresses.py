@@ -222,11 +222,12 @@ SETUPS = {
         + """
         a addr add 10.0.1.1/24 dev eth1
         b addr add 10.0.1.2/24 dev eth1
+        -- up
+        b neigh add 10.0.0.1 lladdr 02:00:00:00:00:99 dev eth0 nud permanent
         """,
         cables="a.eth0 b.eth0, a.eth1 b.eth1",
         hosts="127.0.0.1 localhost\n10.0.0.1 node-a\n10.0.1.1 node-a\n",
         master="node-a",
-        rules=f'a {INPUT} iifname "eth0" drop',
     ),
     "rank 0 cannot be dialed": Setup(ONE_SUBNET, rules=f"a {INPUT} {DIALED} drop"),
     "rank 0 refuses": Setup(ONE_SUBNET, rules=f"a {INPUT} {DIALED} reject"),
