@@ -39,7 +39,7 @@ def started(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if not library.installed:
         pytest.skip(f"{launcher} is not installed (benchmarks/mpi/libraries.py says how)")
     words = library.command(4, (sys.executable, str(SCRIPT), str(folder)))
-    return ran([words[0], *KEEP[launcher], *words[1:]], library.environment())
+    return ran([words[0], *KEEP[launcher], *words[1:]], library.environment(4))
 
 
 def ran(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
