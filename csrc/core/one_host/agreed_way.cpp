@@ -4,27 +4,40 @@
 #include <bit>
 #include <cstddef>
 #include <limits>
+#include <utility>
+
+#include "core/sizes.hpp"
 
 namespace syntony {
 namespace {
 
-constexpr std::uint64_t kNoise = 32;       // a difference by this part changes nothing
-constexpr std::uint64_t kBeginning = 2;    // calls per way before one is preferred
-constexpr std::uint64_t kRarest = 128;     // later, calls from one try to the next
-constexpr std::uint64_t kHopeless = 1024;  // and to the next of a way that is twice as slow
-
-constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothing
+// Calls per way before one is preferred: of any blocks, and of short ones. The first two calls take the usual way, for
+// the very first provides memory.
+constexpr std::uint64_t kCalls = 2, kCallsOfShort = 8;
+constexpr std::size_t kShort = 4_MiB;
+// Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
+constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 
 }  // namespace
 
-bool AgreedWay::tries() const { return calls_ % kRarest == 0 || (calls_ < kRarest && std::has_single_bit(calls_)); }
+AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes)
+    : choices_(std::move(choices)), beginning_((bytes <= kShort ? kCallsOfShort : kCalls) * choices_.size()) {}
+
+AgreedWay::Try AgreedWay::tries(std::uint64_t least) const {
+  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t near = least + least / 4;
+  if (calls_ < beginning_) return {calls_ < 2 ? 0 : calls_ < beginning_ / 2 ? kAny : near, calls_};
+  for (const auto& [every, most] : {std::pair{kRarely, kAny}, {kSeldom, 2 * least}, {kOften, near}}) {
+    if (calls_ % every == 0) return {most, calls_ / every};
+  }
+  return {};
+}
 
 SharedChoice AgreedWay::next() {
   const std::size_t best = fastest();
-  if (calls_ < kBeginning * choices_.size()) {
-    if (calls_ > 1) taken_ = following(taken_, heard_[best] + heard_[best] / 4);  // the first call provides memory
-  } else if (tries()) {
-    taken_ = tried_ = following(tried_, calls_ % kHopeless == 0 ? kUnlimited : 2 * heard_[best]);
+  if (const Try now = tries(heard_[best]); now.most > 0) {
+    taken_ = following(now.turn % choices_.size(), now.most);
   } else {
     if (heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) current_ = best;
     taken_ = current_;
@@ -66,7 +79,7 @@ AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t rank
   const Kind kind{collective, dtype, readable, static_cast<int>(std::bit_width(bytes))};
   auto known = ways_.find(kind);
   if (known == ways_.end()) {
-    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable))).first;
+    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable), bytes)).first;
   }
   return known->second.alone() ? nullptr : &known->second;
 }

@@ -2,11 +2,11 @@
 //
 // What pays off depends on more than sizes: on which caches the ranks' cores share, on the system's price of reading
 // another process's memory, on large pages, on whether buffers are registered. So the first calls of a collective and
-// size try the ways one after another, those that are nearly as fast as the best once more, and later ones take the
+// size try the ways one after another, soon only those that are nearly as fast as the best, and later ones take the
 // fastest. Now and then one tries another way, for times change:
 //
-//      call      0 1 2 3 4 5 | 6 7 | 8 | 9 ... 15 | 16 | 17 ... 31 | 32 | ..       3 ways, the second is the fastest
-//      way       0 0 1 2 1 1 | 1 1 | 0 | 1 ...  1 |  2 |  1 ...  1 |  0 | ..
+//      call      0 1 2 3 4 5 | 6 7 ... 15 | 16 | 17 18 ...      3 ways: the second is the fastest, the third close
+//      way       0 0 0 1 2 1 | 1 1 ...  1 |  2 |  1  1 ...
 //
 // In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
 // what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.
@@ -33,8 +33,8 @@ namespace syntony {
 /// Of calls of one kind. Ranks that make the same calls are told the same choices.
 class AgreedWay {
  public:
-  /// At most StageBuffer::kCosts, the first of which is taken first.
-  explicit AgreedWay(std::vector<SharedChoice> choices) : choices_(std::move(choices)) {}
+  /// At most StageBuffer::kCosts `choices`, the first of which is taken first. `bytes`: of the longest block, about.
+  AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes);
 
   [[nodiscard]] bool alone() const { return choices_.size() == 1; }
   /// For the next call.
@@ -49,18 +49,22 @@ class AgreedWay {
   void forget() { heard_.fill(0); }
 
  private:
-  /// Whether this call, counted from 0, takes another way than the fastest.
-  [[nodiscard]] bool tries() const;
-  [[nodiscard]] std::size_t fastest() const;  // as far as known
+  /// A call that tries what costs at most so much; 0: it takes the fastest. Turns begin with another way each.
+  struct Try {
+    std::uint64_t most = 0;
+    std::uint64_t turn = 0;
+  };
+  [[nodiscard]] Try tries(std::uint64_t least) const;  // `least`: what the fastest costs
+  [[nodiscard]] std::size_t fastest() const;           // as far as known
   /// The next one in turn that costs at most `most`, or is not known.
   [[nodiscard]] std::size_t following(std::size_t choice, std::uint64_t most) const;
 
   std::vector<SharedChoice> choices_;
   StageBuffer::Costs costs_{};
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
+  std::uint64_t beginning_;                                 // calls in which all ways are tried
   std::uint64_t calls_ = 0;
-  std::size_t taken_ = 0;    // by the last call,
-  std::size_t tried_ = 0;    // instead of the fastest
+  std::size_t taken_ = 0;    // by the last call
   std::size_t current_ = 0;  // the fastest, but for differences that may be chance
 };
 

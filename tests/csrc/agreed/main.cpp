@@ -30,8 +30,8 @@ using Costs = std::array<double, 4>;  // ns per byte, of each choice
 /// Ranks that make the same calls, whose costs are known here.
 class Ranks {
  public:
-  Ranks(std::size_t ranks, std::uint64_t seed)
-      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()})), random_(seed) {}
+  Ranks(std::size_t ranks, std::uint64_t seed, std::size_t bytes = 1 << 20)
+      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()}, bytes)), bytes_(bytes), random_(seed) {}
 
   /// How often each choice was taken in `calls` calls. A call in `late` is interrupted, on one rank; none for 0.
   std::array<std::size_t, 4> run(std::size_t calls, const std::vector<Costs>& of_ranks, std::uint64_t late = 0) {
@@ -49,7 +49,7 @@ class Ranks {
       for (std::size_t rank = 0; rank < ways_.size(); ++rank) {
         ways_[rank].forget();
         for (const auto& costs : shown) ways_[rank].hear(costs);
-        const std::size_t bytes = 100'000 + random_() % 100'000;
+        const std::size_t bytes = bytes_ / 2 + random_() % (bytes_ / 2);
         const double noise = 1 + static_cast<double>(random_() % 1000) / 10'000;
         const double spent = of_ranks[rank % of_ranks.size()][index] * static_cast<double>(bytes) * noise;
         ways_[rank].took(std::chrono::nanoseconds(static_cast<std::int64_t>(rank == victim ? 100 * spent : spent)),
@@ -61,6 +61,7 @@ class Ranks {
 
  private:
   std::vector<AgreedWay> ways_;
+  std::size_t bytes_;
   std::mt19937_64 random_;
 };
 
@@ -68,9 +69,10 @@ void finds_the_fastest(std::uint64_t seed) {
   for (std::size_t best = 0; best < 4; ++best) {
     Costs costs{1.5, 1.5, 1.5, 1.5};
     costs[best] = 1;
-    Ranks ranks(3, seed);
+    Ranks ranks(3, seed, 64 << 20), of_short(3, seed);
     const auto first = ranks.run(15, {costs});
     require(first[best] >= 9, "of the first 15 calls " + std::to_string(first[best]) + " take the fastest way");
+    require(of_short.run(60, {costs})[best] >= 45, "of the first 60 calls too few take the fastest way");
     const auto later = ranks.run(10'000, {costs});
     require(later[best] >= 9'900, "of 10,000 calls " + std::to_string(later[best]) + " take the fastest way");
     for (const std::size_t count : later) require(count > 10, "a way is not tried any more");
