@@ -93,10 +93,11 @@ const std::byte* FrameReceiver::payload() const {
 void FrameReceiver::release() {
   constexpr std::uint32_t kShort = 32 * 1024;
   Frame& frame = frames_[released_ % frames_.size()];
-  due_ |= frame.header.length > kShort;
   frame.state = State::empty;
   frame.elsewhere = nullptr;
   ++released_;
+  // One of many: its sender may be short of slots.
+  due_ |= frame.header.length > kShort && frames_[released_ % frames_.size()].state != State::empty;
   link_.owe_credit(*this);
 }
 

@@ -11,9 +11,9 @@
 // peer that can read our memory lends the sender its slots (lent_room()), and the receiver reads those and leaves its
 // credits there.
 //
-// A credit is the number of frames released so far, so it may arrive late, twice or in any order. Those for short
-// frames may wait for a frame that goes the same way, as long as the sender has as many slots as Programs count on. A
-// slot takes as much memory as the largest frame that it has held, rounded up to a power of two.
+// A credit is the number of frames released so far, so it may arrive late, twice or in any order. It may wait for a
+// frame that goes the same way, as long as the sender has as many slots as Programs count on, unless a long frame is
+// followed by another. A slot takes as much memory as the largest frame that it has held, rounded up to a power of two.
 #pragma once
 
 #include <cstddef>

@@ -67,6 +67,7 @@ std::shared_ptr<Work> Group::enter(StagedCall& call) {
     return false;
   });
   set_active(priority, true);
+  if (!shared && priority != Priority::low) step(priority, Share::all);  // what can be sent need not wait for a pass
   return work;
 }
 

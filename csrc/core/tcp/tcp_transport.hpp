@@ -5,7 +5,9 @@
 //                                            \-- FrameSender, FrameReceiver (one per stream in use)
 //
 // An edge-triggered epoll set inside tells which sockets are worth a system call, so an idle progress() costs one; the
-// set itself is the only descriptor that the owner has to watch, for reading.
+// set itself is the only descriptor that the owner has to watch, for reading. A rank that is awake reads its sockets
+// without asking first if they are few (asks_directly). So sleeping(true) comes before the progress() whose `false`
+// means that only the descriptor can tell of anything new.
 //
 // A rank becomes a neighbour when a stream to or from it is requested, and is connected when either of the two sends.
 //
@@ -68,6 +70,8 @@ class TcpTransport final : public Transport {
   bool write_all();
   bool pay_late();
   bool pay_now();
+  [[nodiscard]] bool asks_directly();
+  void ask_all();
   void notice_events();
   void look_after_links();
 
@@ -81,6 +85,9 @@ class TcpTransport final : public Transport {
   std::vector<std::uint32_t> link_of_rank_;  // index into links_, or one of the above
   std::vector<FlowPlace> readable_;          // flows worth reading
   UniqueFd timer_;                           // made when a link has several sockets
+  std::size_t sockets_ = 0;                  // of all links, open or not
+  unsigned turns_ = 0;                       // since the last look at the epoll set
+  bool asleep_ = false;                      // or about to sleep
   bool knocked_ = false;                     // something concerns the meeting
   bool timed_ = false;                       // the timer runs
   bool due_ = false;                         // it has expired

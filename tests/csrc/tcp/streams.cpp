@@ -130,7 +130,7 @@ void expected_places(std::uint64_t) {
   });
 }
 
-/// progress() reports when nothing moves, and the descriptor when something may.
+/// For a rank that is about to sleep, progress() reports when nothing moves, and the descriptor when something may.
 void quiet(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
@@ -138,6 +138,7 @@ void quiet(std::uint64_t) {
     require(transport.descriptors().size() == 1, "one descriptor");
     const int descriptor = transport.descriptors()[0];
     for (int round = 0; round < 100; ++round) {
+      transport.sleeping(true);
       eventually([&] { return !transport.progress(); }, "quiet");
       require(!readable(descriptor, milliseconds(0)), "quiet");
       rank.meet();
@@ -150,6 +151,7 @@ void quiet(std::uint64_t) {
       } else {
         Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
         require(readable(descriptor, kPatience), "the frame is seen");
+        transport.sleeping(false);
         eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "and is there");
         receiver.release();
         transport.wake();
@@ -177,7 +179,9 @@ void asleep(std::uint64_t) {
       for (; receiver.front() != nullptr; --to_receive, moved = true) receiver.release();
       moved |= transport.progress();
       if (moved) continue;
-      require(readable(transport.descriptors()[0], kPatience), "woken");
+      transport.sleeping(true);
+      if (!transport.progress()) require(readable(transport.descriptors()[0], kPatience), "woken");
+      transport.sleeping(false);
     }
     require(transport.drain(kPatience), "the last frames reach the other");
     rank.meet();
@@ -223,7 +227,7 @@ struct Frames : FrameSink {
 /// A read that fills its room exactly ends one frame and begins a smaller one, whose rest must wake us, however large
 /// the previous frame's threshold was.
 void filled_room(std::uint64_t) {
-  constexpr std::size_t kHead = sizeof(FramePrefix) + sizeof(FrameHeader), kAside = 4096;
+  constexpr std::size_t kHead = sizeof(FramePrefix) + sizeof(FrameHeader), kAside = sizeof(TcpFlow::Aside);
   constexpr std::size_t kFirst = 12'000, kRest = 5'000;
   auto [near, far] = connected();
   const int socket = far.get();
@@ -242,16 +246,19 @@ void filled_room(std::uint64_t) {
   head(0, kFirst);
   head(kHead + kFirst, kAside - kHead + kRest);
   std::size_t sent = 0;
-  const auto send = [&](std::size_t count) {
+  const auto send = [&](std::size_t count, std::size_t unread = 0) {
     require(::write(near.get(), bytes.data() + sent, count) == static_cast<ssize_t>(count), "written");
     sent += count;
     int there = 0;
-    while (there < static_cast<int>(count)) require(::ioctl(socket, FIONREAD, &there) == 0, "counted");
+    while (there < static_cast<int>(unread + count)) require(::ioctl(socket, FIONREAD, &there) == 0, "counted");
   };
   TcpFlow::Aside aside;
   send(kHead + 2'000);
   require(flow.read(frames, aside) == TcpFlow::Outcome::moved && !flow.readable(), "a part of the first frame");
-  send(kFirst - 2'000 + kAside);
+  flow.await_payload();
+  send(100);
+  require(!readable(socket, milliseconds(10)), "too little to wake for");
+  send(kFirst - 2'100 + kAside, 100);
   flow.became_ready(EPOLLIN);
   require(flow.read(frames, aside) == TcpFlow::Outcome::moved && flow.readable(), "as much as there was room for");
   require(flow.read(frames, aside) == TcpFlow::Outcome::nothing && frames.complete == 1, "and no more");
