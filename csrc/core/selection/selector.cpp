@@ -18,6 +18,7 @@ namespace {
 
 // Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
 constexpr std::size_t kOneShotBytes = 64_KiB;  // what a rank may send extra to save hops
+constexpr std::size_t kTinyBytes = 1_KiB;      // for which one message more is worth a hop
 constexpr std::size_t kSwapBytes = 128_KiB;  // of two ranks, which send nothing extra; shares of more are summed apart
 constexpr std::size_t kRingChunk = 64_KiB;   // smaller chunks spend their 2 (n-1) hops on latency
 constexpr std::size_t kHalvedChunk = 256_KiB;    // the same where `rabenseifner` sends no more than `ring`
@@ -86,8 +87,10 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
     case Collective::all_reduce:
-      // A message costs a processor microseconds, more than a hop on most wires.
-      if (small && ranks_ - 1 <= doublings(ranks_)) return {"direct", "so few bytes that one hop counts most"};
+      // A message costs a processor microseconds, which count where it has bytes to copy and to add up.
+      if (small && ranks_ - 1 <= doublings(ranks_) + (bytes <= kTinyBytes ? 1 : 0)) {
+        return {"direct", "so few bytes that one hop counts most"};
+      }
       if (ranks_ == 2 && bytes <= kSwapBytes) return {"direct", "two ranks; one hop"};
       if (few) return {"recursive_doubling", "few bytes: log2(n) hops count most"};
       if (bytes < ranks_ * (std::has_single_bit(ranks_) ? kHalvedChunk : kRingChunk)) {
