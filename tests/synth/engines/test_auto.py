@@ -81,7 +81,8 @@ def test_large_networks_do_not_depend_on_one_engine(kind: str) -> None:
 def test_where_latency_matters_two_slow_engines_work_at_once(
     small: tuple[Topology, Collective], size: int, early: bool
 ) -> None:
-    """The second one waits for the quick ones before it and for cuts of theirs, not for the others."""
+    """The second one waits for the quick ones before it and for cuts of theirs, not for the others; elsewhere, for all
+    quick ones."""
     topology, collective = small
     able = [one for one in CANDIDATES if one.worth(topology, collective) and one.engine != "in_network"]
     schedule = forest.run(topology, collective, size, Budget())
@@ -100,7 +101,8 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
     before = {engine for engine, cutting in asked[: asked.index(("teccl", False))] if cutting}
     assert before >= {"forest", "greedy", "hierarchy"}
     assert ("blink" in before) != early
-    assert ("bfb" in before) != early  # far too slow
+    assert ("blink", False) in asked[: asked.index(("teccl", False))] or early
+    assert "bfb" not in before  # far too slow
 
 
 def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -> None:

@@ -47,7 +47,9 @@ PATIENCE = 0.5
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
 HOPEFUL = 2.0
-"""Cuts of a result that takes more than this many times as long as the best do not come before a slow engine."""
+"""There, cuts of a result that takes more than this many times as long as the best do not come before a slow engine;"""
+NEAR = 1.1
+"""elsewhere, this many times."""
 SEARCHING = 0.9
 """The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
@@ -114,12 +116,12 @@ CANDIDATES = (
     Candidate("pipeline", _few_trees, "long"),
     Candidate("hierarchy", _up_to(64, 4096)),
     Candidate("fast", _uneven),
-    Candidate("teccl", _up_to(32), "long"),
+    Candidate("teccl", _up_to(SMALL), "long"),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
     Candidate("sccl", _up_to(16), "all"),
-    Candidate("taccl", _up_to(32), "all"),
+    Candidate("taccl", _up_to(SMALL), "all"),
 )
 """In the order in which they run; slow ones beside the others, the first of them at once, the next in their turn where
 latency matters."""
@@ -242,8 +244,8 @@ def attempts(
 class _Agenda:
     """The remaining questions: quick engines, then cuts of all results; beside both, the slow ones.
 
-    Where latency matters, a second slow one waits only for the quick ones before it, and for cuts of their results.
-    What a slow one reports before its end is cut, too, once nothing else waits."""
+    A second slow one waits for cuts of the best results, and for the quick ones; where latency matters, only for those
+    before it. What a slow one reports before its end is cut, too, once nothing else waits."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -271,9 +273,11 @@ class _Agenda:
         left = SEARCHING * self._budget.left()
         at_work = {one.engine for one in busy if isinstance(one, Question)}
         others = self._soon or self._uncut
-        second = self._startups and self._second_in_turn()
-        hopeful = (one.engine for one in self._uncut.values() if one.seconds <= HOPEFUL * self._best)
-        cut_first = second and not at_work.issuperset(hopeful)
+        in_turn = self._second_in_turn()
+        second = in_turn and (self._startups or not self._soon)
+        limit = self._best * (HOPEFUL if self._startups else NEAR)
+        hopeful = (one.engine for one in self._uncut.values() if one.seconds <= limit)
+        cut_first = in_turn and not at_work.issuperset(hopeful)
         slow = len(at_work & self._slow)
         if self._beside and (not others or (most > 1 and slow < 1 + (second and not cut_first))):
             return self._long(most - len(busy) - bool(others))
@@ -284,6 +288,7 @@ class _Agenda:
         if self._uncut:
             best = min(self._uncut.values(), key=lambda one: (one.engine in at_work, one.seconds))
             del self._uncut[best.engine]
+            left *= PATIENCE if best.seconds > self._best and (self._soon or self._beside) else 1.0
             return Cutting(best, self._size, left, self._best)
         return None
 
