@@ -99,7 +99,7 @@ class Question:
         def tell(schedule: Schedule) -> None:
             nonlocal least
             if better is not None and busiest(schedule, self.size) < least:
-                found = Found(self.engine, schedule, seconds_at(schedule, self.size, least))
+                found = Found(self.engine, schedule, seconds_at(schedule, self.size, least, COMPARED))
                 least = min(least, found.seconds)
                 better(found)
 
@@ -113,7 +113,7 @@ class Question:
             slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {busy:.3g} s for its bytes")
             yield Refused(self.engine, slower)
             return
-        found = Found(self.engine, schedule, seconds_at(schedule, self.size, self.beat))
+        found = Found(self.engine, schedule, seconds_at(schedule, self.size, self.beat, COMPARED))
         yield found
         if self.cuts:
             yield from _cuts(found, self.size, budget)
@@ -152,7 +152,7 @@ def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) ->
             if not budget.left():
                 return
             cut = made()
-            tried[order] = seconds_at(cut, size, min(beat, best.seconds))
+            tried[order] = seconds_at(cut, size, min(beat, best.seconds), COMPARED)
             if tried[order] < best.seconds * GAIN:
                 most = slices
                 best = Found(best.engine, cut, tried[order], cut=True)
@@ -165,19 +165,20 @@ def busiest(schedule: Schedule, size: int) -> float:
     return float(size * seconds_per_byte(replace(schedule, rounds=np.zeros(0, np.int32))))
 
 
-def seconds_at(schedule: Schedule, size: int, beat: float = float("inf")) -> float:
+def seconds_at(schedule: Schedule, size: int, beat: float = float("inf"), most: int = MOST_MESSAGES) -> float:
     """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them.
 
     Where that makes too many messages, two simulations with longer slices are extrapolated: in a pipeline of slices,
     time grows with their length (the slices that a message waits for), so a straight line meets it.
 
-    `beat`: of a schedule that takes far longer than these seconds, a rough simulation is enough.
+    `beat`: of a schedule that takes far longer than these seconds, a rough simulation is enough. Simulations have at
+    most about `most` messages.
     """
-    if beat < float("inf") and _messages(schedule, ROUGH) * 2 <= _messages(schedule, COMPARED):
+    if beat < float("inf") and _messages(schedule, ROUGH) * 2 <= _messages(schedule, most):
         seconds = _extrapolated(schedule, size, _messages(schedule, ROUGH))
         if seconds > FAR * beat:
             return seconds
-    return _extrapolated(schedule, size, _messages(schedule, COMPARED))
+    return _extrapolated(schedule, size, _messages(schedule, most))
 
 
 def _messages(schedule: Schedule, most: int) -> int:
