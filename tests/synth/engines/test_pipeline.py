@@ -259,7 +259,7 @@ def test_many_more_slices_than_the_best_number_are_not_tried(monkeypatch: pytest
     schedule = greedy.run(topology, Collective.make("broadcast", 4), 1 << 20, Budget())
     simulated: list[int] = []
 
-    def seconds(cut: Schedule, size: int, beat: float) -> float:
+    def seconds(cut: Schedule, size: int, beat: float, most: int) -> float:
         assert beat == (1.0 if 2 in simulated else 2.0)
         simulated.append(len(cut.transfers) // len(schedule.transfers))
         return 2.0 - (simulated[-1] == 2)
