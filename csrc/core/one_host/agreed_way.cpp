@@ -76,6 +76,7 @@ void AgreedWay::hear(const StageBuffer::Costs& of_rank) {
 }
 
 AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t ranks, std::size_t bytes, bool readable) {
+  if (!has_choices(collective, bytes)) return nullptr;
   const Kind kind{collective, dtype, readable, static_cast<int>(std::bit_width(bytes))};
   auto known = ways_.find(kind);
   if (known == ways_.end()) {

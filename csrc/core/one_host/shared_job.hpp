@@ -33,7 +33,7 @@ struct SharedJob {
   bool shows = !facts.root_gives || rank == call.root;
   bool reads = !facts.root_takes || rank == call.root;
   std::size_t longest_bytes = call.longest() * element_bytes;  // of a block
-  bool streams = outputs_streamed(call.collective, ranks, longest_bytes);
+  bool streams = false;                                        // outputs bypass the caches
 
   [[nodiscard]] const Block& block(std::uint32_t from, std::uint32_t to) const {
     return call.blocks[(facts.by_source ? from * destinations : 0) + (facts.by_destination ? to : 0)];

@@ -20,13 +20,11 @@ SharedOperation::SharedOperation(SharedRounds& rounds, const Descriptor& descrip
 void SharedOperation::begin() {
   const bool readable = rounds_.memory().open_to_all.value_or(true);
   agreed_ = rounds_.ways().of(job_.call.collective, job_.call.dtype, job_.ranks, job_.longest_bytes, readable);
-  if (agreed_ == nullptr) {
-    steps_ = steps_of(shared_way(job_.call.collective, job_.ranks, job_.longest_bytes, readable), job_);
-  } else {
-    const SharedChoice choice = agreed_->next();
-    job_.streams = choice.streams;
-    steps_ = steps_of(choice.way, job_);
-  }
+  const SharedChoice choice = agreed_ != nullptr
+                                  ? agreed_->next()
+                                  : usual_choice(job_.call.collective, job_.ranks, job_.longest_bytes, readable);
+  job_.streams = choice.streams;
+  steps_ = steps_of(choice.way, job_);
 }
 
 bool SharedOperation::met() {

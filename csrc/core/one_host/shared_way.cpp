@@ -92,19 +92,21 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);
 }
 
-bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t bytes) {
+SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const Limits& from = limits(ranks);
-  return bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held;
+  const SharedWay way = shared_way(collective, ranks, bytes, readable);
+  if (way == SharedWay::reference) return {way, bytes >= kReferenceStreamed};
+  return {way, bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held};
+}
+
+// Every rank must take part in every round to tell the others what it has measured.
+bool has_choices(Collective collective, std::size_t bytes) {
+  return bytes >= kTriedFrom && !facts_of(collective).rooted();
 }
 
 std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
-  const auto streams = [&](SharedWay way) {
-    return way == SharedWay::reference ? bytes >= kReferenceStreamed : outputs_streamed(collective, ranks, bytes);
-  };
-  const SharedWay usual = shared_way(collective, ranks, bytes, readable);
-  std::vector<SharedChoice> choices{{usual, streams(usual)}};
-  // Every rank must take part in every round to tell the others what it has measured.
-  if (facts_of(collective).rooted() || bytes < kTriedFrom) return choices;
+  std::vector<SharedChoice> choices{usual_choice(collective, ranks, bytes, readable)};
+  if (!has_choices(collective, bytes)) return choices;
   for (const SharedWay way : {staged_way(collective, ranks, bytes), SharedWay::reference}) {
     if (way == SharedWay::reference && !readable) continue;
     for (const bool past : {false, true}) {

@@ -28,10 +28,6 @@ struct SharedChoice {
 /// The most that a rank shows in a round.
 [[nodiscard]] std::size_t piece_bytes(std::uint32_t ranks);
 
-/// Whether copies through the cache reach outputs past it, because they would not stay there. `bytes`: of the longest
-/// block.
-[[nodiscard]] bool outputs_streamed(Collective collective, std::uint32_t ranks, std::size_t bytes);
-
 /// Where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
 /// StageBuffer::kStageBytes.
 [[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);
@@ -39,6 +35,10 @@ struct SharedChoice {
 /// The usual way. `bytes`: of the longest block. `readable`: whether peers' buffers can be read.
 [[nodiscard]] SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable);
 
+/// The usual way; outputs bypass the caches if they would not stay there.
+[[nodiscard]] SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable);
+/// Whether there may be another.
+[[nodiscard]] bool has_choices(Collective collective, std::size_t bytes);
 /// All that may be the fastest, the usual one first.
 [[nodiscard]] std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes,
                                                        bool readable);
