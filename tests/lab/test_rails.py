@@ -35,8 +35,7 @@ def test_the_other_card_takes_over_for_as_long(hosts: int, card: int) -> None:
     assert lost.shares == ([0.5, 0.5] if hosts == 2 else [0.5, 1.0, 1.0]), words
     said = re.findall(r"\[rank 0\] WARN rank \d+ at \S+: the connection over w(\d), \S+, is lost", words)
     assert set(said) == {str(card)}, words
-    if hosts > 2:  # one pair of three hosts was seen to stay on one card on a busy machine: docs/limits.md
-        return
     assert lost.back < 30, words  # it is tried every 8 s at least
     back = re.findall(r"\[rank (\d)\] WARN rank (\d+) at \S+: the connection over w\d+, \S+, is back; 2 of 2", words)
-    assert {("0", str(rank)) for rank in range(1, hosts)} <= set(back), words
+    # The share is everything again with the first peer that is reached in full; others may follow later.
+    assert {("0", str(rank)) for rank in range(1, hosts)} & set(back), words
