@@ -9,13 +9,12 @@
 
 Rank 0 listens only at the addresses that MASTER_ADDR names on its machine. If they are several, as of a host in two
 networks, ranks try one after the other. The connections serve only to meet: a group that is formed does without. Both
-sides prove that they know the job's
-secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else the user's own (user_secret.py), which ranks
-with a common home directory share automatically. Data sent afterwards is neither encrypted nor signed: the secret keeps
-strangers out, but not those who can modify traffic. Without a secret, anyone who reaches the port while ranks meet can
-take a rank's place, so it may be missing only if ranks meet on loopback. The job's name (SYNTONY_JOB, else
-SLURM_JOB_ID) is part of the secret, so that two jobs on one port do not mix. A rank that waits long for others reports
-it on stderr, with the address.
+sides prove that they know the job's secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else the
+user's own (user_secret.py), which ranks with a common home directory share automatically. Data sent afterwards is
+neither encrypted nor signed: the secret keeps strangers out, but not those who can modify traffic. Without a secret,
+anyone who reaches the port while ranks meet can take a rank's place, so it may be missing only if ranks meet on
+loopback. The job's name (SYNTONY_JOB, else SLURM_JOB_ID) is part of the secret, so that two jobs on one port do not
+mix. A rank that waits long for others reports it on stderr, with the address.
 """
 
 from __future__ import annotations
