@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -124,13 +125,19 @@ def test_an_aggregator_that_dies_is_named_by_all(victim: str) -> None:
         leaf = (dies if victim == "leaf" else lives).enter_context(aggregator())
         other = lives.enter_context(aggregator())
         job = Job([f"{leaf},{root}"] * 2 + [f"{other},{root}"] * 2, 4)
+        told = threading.Semaphore(0)
 
         def work(rank: int) -> Any:
             client = job.join(rank)
             if rank == 3:
                 time.sleep(0.3)
                 dies.close()
-            return job.reduce(client, numbers(1, 1000)[0])
+                for _ in range(3):  # the leaf's sum may be at the root: with the last summand its result is complete
+                    assert told.acquire(timeout=20)
+            try:
+                return job.reduce(client, numbers(1, 1000)[0])
+            finally:
+                told.release()
 
         gone = leaf if victim == "leaf" else root
         for error in everybody(4, work):

@@ -45,6 +45,9 @@ def test_ranks_on_one_cpu_do_not_sleep_for_each_other() -> None:
 
 ENOUGH = 10
 """Attempts. In the time that one takes, the scheduler by itself parts few: it balances every some milliseconds."""
+SHORTEST, LONGEST = 0.02, 0.64
+"""Seconds between attempts. Each move soon after another one doubles the time until the next (relocation.hpp): once
+others' load has moved the ranks, attempts at a steady pace find them waiting longer and longer."""
 
 
 def parted(rank: Rank) -> tuple[int, bool]:
@@ -53,7 +56,7 @@ def parted(rank: Rank) -> tuple[int, bool]:
     group = rank.join()
     everywhere, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
     data, cpus = np.ones(2, np.float32), np.zeros(group.size, np.int32)  # those of both ranks
-    apart, kept = 0, True
+    apart, kept, pause = 0, True, SHORTEST
     for _ in range(ATTEMPTS):
         os.sched_setaffinity(0, {min(everywhere)})
         group.all_reduce(data)
@@ -64,10 +67,12 @@ def parted(rank: Rank) -> tuple[int, bool]:
         cpus[rank.rank] = here()
         group.all_reduce(cpus)
         kept = kept and os.sched_getaffinity(0) == everywhere
-        apart += len(set(cpus.tolist())) == group.size
+        left = len(set(cpus.tolist())) == group.size
+        apart += left
         if apart == ENOUGH:
             break
-        time.sleep(0.02)  # moves in a row become rare
+        pause = SHORTEST if left else min(2 * pause, LONGEST)
+        time.sleep(pause)
     group.shutdown()
     return apart, kept
 
