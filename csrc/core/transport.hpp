@@ -107,6 +107,13 @@ struct StreamShape {
   std::uint32_t depth = 4;
   std::uint32_t slot_bytes = 128 * 1024;
   std::uint32_t credit = 256 * 1024;  // bytes that a rank's low-priority operations may have in flight
+  // Between hosts a stream may hold more frames than `depth`, if at most that many are longer than kShortFrame: what
+  // is on its way must last for a round trip, however short its frames are.
+  std::uint32_t short_frames = 0;
+  static constexpr std::uint32_t kShortFrame = 32 * 1024;
+
+  /// The most frames of a stream between hosts.
+  [[nodiscard]] std::uint32_t frames() const { return std::max(depth, short_frames); }
 
   /// The priority of what travels in `window`: collectives have windows by priority, point-to-point the last one.
   [[nodiscard]] Priority priority_of(std::uint32_t window) const {

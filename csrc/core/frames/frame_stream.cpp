@@ -10,29 +10,35 @@
 
 namespace syntony {
 
-void SlotRing::grow(Slot& slot, std::size_t bytes) {
+void SlotRing::borrow(Slot& slot) {
+  if (lendable_.empty()) lendable_.emplace_back();
+  slot.borrowed = std::move(lendable_.back());
+  lendable_.pop_back();
+}
+
+void SlotRing::grow(Piece& piece, std::size_t bytes) {
   constexpr std::size_t kLeast = 64;
   const std::size_t room = std::max(std::min(std::bit_ceil(std::max(bytes, kLeast)), most_), bytes);
   Memory larger(static_cast<std::byte*>(::operator new[](room, std::align_val_t{kAlignment})));
-  if (slot.memory) outgrown_.push_back(std::exchange(slot.memory, nullptr));
-  slot.memory = std::move(larger);
-  slot.bytes = room;
+  if (piece.memory) outgrown_.push_back(std::exchange(piece.memory, nullptr));
+  piece = {.memory = std::move(larger), .bytes = room};
 }
 
 FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shape)
     : link_(link),
       key_(key),
       depth_(shape.depth),
+      frames_(shape.frames()),
       slot_bytes_(shape.slot_bytes),
-      slots_(shape.depth, shape.slot_bytes) {
-  if (depth_ > kDeepest) throw Error(Error::Kind::invalid, "a stream has at most 64 slots");
+      slots_(shape) {
+  if (frames_ > kMost) throw Error(Error::Kind::invalid, "a stream has at most 64 slots");
 }
 
 std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();
   require_fit(bytes, slot_bytes_, link_.rank());
-  if (full()) link_.look_for_credit(key_);
-  if (full()) return nullptr;
+  if (full(bytes)) link_.look_for_credit(key_);
+  if (full(bytes)) return nullptr;
   std::byte* const lent = link_.lent_room(key_, committed_);
   reserved_ = {lent != nullptr ? lent : slots_.room(committed_, bytes), bytes};
   return reserved_.data();
@@ -41,21 +47,25 @@ std::byte* FrameSender::reserve(std::size_t bytes) {
 void FrameSender::commit(const FrameHeader& header) {
   link_.require_open();
   if (reserved_.data() == nullptr || header.length > reserved_.size()) {
-    throw Error(Error::Kind::invalid, "a frame of " + std::to_string(header.length) +
-                                          " bytes was committed to a slot of " +
-                                          std::to_string(full() ? 0 : slot_bytes_) + ", or without room reserved");
+    throw Error(Error::Kind::invalid,
+                "a frame of " + std::to_string(header.length) + " bytes was committed to a slot of " +
+                    std::to_string(full(header.length) ? 0 : slot_bytes_) + ", or without room reserved");
   }
   link_.post(key_, committed_, header, reserved_.data());
-  reserved_ = {};
-  ++committed_;
+  fill(header.length);
 }
 
 bool FrameSender::send(const FrameHeader& header, const std::byte* payload) {
   std::byte* const slot = reserve(header.length);
   if (slot == nullptr) return false;
-  link_.pass(key_, committed_++, header, payload, slot);
-  reserved_ = {};
+  link_.pass(key_, fill(header.length), header, payload, slot);
   return true;
+}
+
+std::uint64_t FrameSender::fill(std::size_t bytes) {
+  reserved_ = {};
+  if (bytes > StreamShape::kShortFrame) long_ |= mark(committed_);
+  return committed_++;
 }
 
 std::uint64_t FrameSender::on_their_way() {
@@ -65,15 +75,18 @@ std::uint64_t FrameSender::on_their_way() {
 
 bool FrameSender::credit(std::uint64_t count) {
   if (count > committed_) return false;
-  if (count > released_) released_ = count;
+  for (; released_ < count; ++released_) {
+    long_ &= ~mark(released_);
+    slots_.vacate(released_);
+  }
   return true;
 }
 
 FrameReceiver::FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& shape)
     : link_(link),
       key_(key),
-      slots_(shape.depth, shape.slot_bytes),
-      frames_(shape.depth),
+      slots_(shape),
+      frames_(shape.frames()),
       // Operations of low priority count what is on its way (Group::advance).
       late_(shape.priority_of(key.window) == Priority::low ? 0
                                                            : shape.depth - std::min(shape.depth, StreamShape{}.depth)) {
@@ -91,13 +104,12 @@ const std::byte* FrameReceiver::payload() const {
 }
 
 void FrameReceiver::release() {
-  constexpr std::uint32_t kShort = 32 * 1024;
   Frame& frame = frames_[released_ % frames_.size()];
   frame.state = State::empty;
   frame.elsewhere = nullptr;
-  ++released_;
+  slots_.vacate(released_++);
   // One of many: its sender may be short of slots.
-  due_ |= frame.header.length > kShort && frames_[released_ % frames_.size()].state != State::empty;
+  due_ |= frame.header.length > StreamShape::kShortFrame && frames_[released_ % frames_.size()].state != State::empty;
   link_.owe_credit(*this);
 }
 

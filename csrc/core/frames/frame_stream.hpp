@@ -1,10 +1,11 @@
-// The two ends of a stream over a wire between hosts. Both hold `depth` slots; frame number n is in slot n mod depth at
-// both:
+// The two ends of a stream over a wire between hosts. Both have slots for as many frames as it may hold
+// (StreamShape::frames()); frame number n is in slot n mod that at both:
 //
 //      sender                                        receiver
-//      committed - released <= depth      ======>    numbers in [released, released + depth) may arrive,
-//      a slot is free again once the      <credit    in any order over several paths: its slot is where a
-//      receiver has released its frame               frame waits for its turn
+//      committed - released <= frames,    ======>    numbers in [released, released + frames) may arrive,
+//      at most `depth` of them long;                 in any order over several paths: its slot is where a
+//      a slot is free again once the      <credit    frame waits for its turn
+//      receiver has released its frame
 //
 // Not every payload passes through its slot, but each occupies one: send() passes the wire what it accepts immediately,
 // in place, and copies the rest to the slot; an expected frame arrives in place if the wire redirects(). A wire to a
@@ -14,13 +15,17 @@
 // A credit is the number of frames released so far, so it may arrive late, twice or in any order. It may wait for a
 // frame that goes the same way, as long as the sender has as many slots as Programs count on, unless a long frame is
 // followed by another. A slot takes as much memory as the largest frame that it has held, rounded up to a power of two.
+// Where a stream may hold more than `depth` frames, the long ones take turns with pieces of memory, last used first
+// used again, so that those remain in the caches.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/transport.hpp"
@@ -34,18 +39,29 @@ struct StreamKey {
   std::uint32_t window = 0;
 };
 
-/// `depth` pieces of memory of up to `slot_bytes`, each aligned to a cache line.
+/// The slots of one end of a stream: pieces of memory of up to `slot_bytes`, each aligned to a cache line.
 class SlotRing {
  public:
-  SlotRing(std::uint32_t depth, std::uint32_t slot_bytes) : slots_(depth), most_(slot_bytes) {}
+  explicit SlotRing(const StreamShape& shape)
+      : slots_(shape.frames()),
+        most_(shape.slot_bytes),
+        own_(shape.frames() > shape.depth ? StreamShape::kShortFrame : shape.slot_bytes) {}
   /// The memory of an unused slot, for `bytes` of at most `slot_bytes`; its previous contents may be lost.
   [[nodiscard]] std::byte* room(std::uint64_t number, std::size_t bytes) {
     Slot& slot = slots_[number % slots_.size()];
-    if (slot.bytes < bytes || slot.bytes == 0) grow(slot, bytes);
-    return slot.memory.get();
+    if (bytes > own_ && !slot.borrowed.memory) borrow(slot);
+    Piece& piece = slot.borrowed.memory ? slot.borrowed : slot.own;
+    if (piece.bytes < bytes || piece.bytes == 0) grow(piece, bytes);
+    return piece.memory.get();
   }
   [[nodiscard]] std::byte* operator[](std::uint64_t number) const {
-    return slots_[number % slots_.size()].memory.get();
+    const Slot& slot = slots_[number % slots_.size()];
+    return (slot.borrowed.memory ? slot.borrowed : slot.own).memory.get();
+  }
+  /// The slot is unused again.
+  void vacate(std::uint64_t number) {
+    Piece& borrowed = slots_[number % slots_.size()].borrowed;
+    if (borrowed.memory) lendable_.push_back(std::exchange(borrowed, {}));
   }
 
  private:
@@ -54,17 +70,24 @@ class SlotRing {
     void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
   };
   using Memory = std::unique_ptr<std::byte[], Free>;
-  struct Slot {
+  struct Piece {
     Memory memory;
     std::size_t bytes = 0;
   };
-  void grow(Slot& slot, std::size_t bytes);
+  struct Slot {
+    Piece own;
+    Piece borrowed;  // while it holds a frame of more than own_ bytes
+  };
+  void borrow(Slot& slot);
+  void grow(Piece& piece, std::size_t bytes);
 
   std::vector<Slot> slots_;
+  std::vector<Piece> lendable_;
   /// In total smaller than their replacements. Kept, because a peer may release a slot, by mistake or not, that a wire
   /// still reads.
   std::vector<Memory> outgrown_;
   std::size_t most_;
+  std::size_t own_;  // the most of a slot's own memory
 };
 
 class FrameSender final : public Sender {
@@ -87,19 +110,27 @@ class FrameSender final : public Sender {
   void let_go(std::uint64_t number) { held_ &= ~mark(number); }
 
  private:
-  static constexpr std::uint32_t kDeepest = 64;  // bits of held_
-  [[nodiscard]] std::uint64_t mark(std::uint64_t number) const { return std::uint64_t{1} << number % depth_; }
-  [[nodiscard]] bool full() const { return committed_ - released_ == depth_ || (held_ & mark(committed_)) != 0; }
+  static constexpr std::uint32_t kMost = 64;  // bits of held_ and long_
+  [[nodiscard]] std::uint64_t mark(std::uint64_t number) const { return std::uint64_t{1} << number % frames_; }
+  /// No room for a frame of `bytes`.
+  [[nodiscard]] bool full(std::size_t bytes) const {
+    return committed_ - released_ == frames_ || (held_ & mark(committed_)) != 0 ||
+           (bytes > StreamShape::kShortFrame && std::popcount(long_) == static_cast<int>(depth_));
+  }
+  /// The reserved slot holds a frame of `bytes` from now on. Returns its number.
+  std::uint64_t fill(std::size_t bytes);
 
   FrameLink& link_;
   StreamKey key_;
   std::uint32_t depth_;
+  std::uint32_t frames_;
   std::uint32_t slot_bytes_;
   SlotRing slots_;
   std::span<std::byte> reserved_;  // the next slot, since reserve()
   std::uint64_t committed_ = 0;
   std::uint64_t released_ = 0;
   std::uint64_t held_ = 0;  // one bit per slot
+  std::uint64_t long_ = 0;  // those with frames longer than kShortFrame
 };
 
 class FrameReceiver final : public Receiver {
@@ -124,7 +155,7 @@ class FrameReceiver final : public Receiver {
   void arrived(std::uint64_t number);
   /// A frame that was arriving will arrive again from its beginning.
   void interrupted(std::uint64_t number);
-  /// True if the frame has arrived, now or as one of the last `depth` released: the sender may not know it yet.
+  /// True if the frame has arrived, now or as one of the last released: the sender may not know it yet.
   [[nodiscard]] bool has(std::uint64_t number) const;
   [[nodiscard]] StreamKey key() const { return key_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }

@@ -115,9 +115,13 @@ StreamShape shape_for(std::uint32_t ranks) {
 }
 
 /// Over TCP, where credits take a round trip: with 4 frames of 64 KiB on their way, a fast wire waits for them. 16
-/// would leave the caches before they are summed.
+/// would leave the caches before they are summed. Of short frames that is nothing: Programs of many chunks send those,
+/// and a credit takes long where it queues behind data of the other way.
 StreamShape over_tcp(StreamShape shape, std::uint32_t longest_slice) {
-  if (shape.ranks <= kFewRanks) shape.depth *= 2;
+  if (shape.ranks <= kFewRanks) {
+    shape.depth *= 2;
+    shape.short_frames = 4 * shape.depth;
+  }
   shape.slot_bytes = longest_slice;
   return shape;
 }

@@ -20,13 +20,13 @@ struct SentFrame {
 
 class SentFrames {
  public:
-  SentFrames(std::size_t streams, std::size_t depth) : streams_(streams), depth_(depth) {}
+  SentFrames(std::size_t streams, std::size_t frames) : streams_(streams), each_(frames) {}
 
   void note(std::size_t stream, const SentFrame& frame) {
     if (frames_.empty()) frames_.resize(streams_);
     std::vector<SentFrame>& slots = frames_[stream];
-    if (slots.empty()) slots.resize(depth_);
-    slots[frame.number % depth_] = frame;
+    if (slots.empty()) slots.resize(each_);
+    slots[frame.number % each_] = frame;
   }
   /// Streams of which frames may be kept: none before the first note().
   [[nodiscard]] std::size_t streams() const { return frames_.size(); }
@@ -37,14 +37,14 @@ class SentFrames {
   void of(std::size_t stream, std::size_t flow, std::uint64_t released, const Visit& visit) {
     std::vector<SentFrame>& slots = frames_[stream];
     for (std::uint64_t number = released; number < released + slots.size(); ++number) {
-      SentFrame& frame = slots[number % depth_];
+      SentFrame& frame = slots[number % each_];
       if (frame.payload != nullptr && frame.number == number && frame.flow == flow) visit(frame);
     }
   }
 
  private:
   std::size_t streams_;
-  std::size_t depth_;
+  std::size_t each_;
   std::vector<std::vector<SentFrame>> frames_;  // those of unused streams are empty
 };
 

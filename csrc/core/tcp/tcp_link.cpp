@@ -24,7 +24,7 @@ TcpLink::TcpLink(const StreamShape& shape, const GroupIdentity& identity, std::u
       flows_(flows),
       numbers_(flows),
       used_(flows),
-      sent_(std::size_t{shape.channels} * shape.windows, shape.depth) {
+      sent_(std::size_t{shape.channels} * shape.windows, shape.frames()) {
   std::iota(numbers_.begin(), numbers_.end(), std::uint16_t{0});
   std::iota(used_.begin(), used_.end(), std::size_t{0});
 }

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
 /// rank that cannot dial another asks to be dialed; 10: lost sockets of a pair, 8 frames of a stream on their way;
 /// 11: slices as long as the Program says, frames in parts; 12: streams over UCX in memory that both ends map; 13:
 /// sockets that take the place of lost ones.
-inline constexpr std::uint16_t kWireVersion = 13;
+inline constexpr std::uint16_t kWireVersion = 14;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once

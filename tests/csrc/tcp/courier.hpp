@@ -58,7 +58,8 @@ inline Scenario random_scenario(std::uint64_t seed) {
                     .channels = pick(1, 3),
                     .windows = pick(1, 3),
                     .depth = pick(1, 7),
-                    .slot_bytes = std::array{1U, 64U, 1000U, 4097U, 65536U, 200'000U}[pick(0, 5)]};
+                    .slot_bytes = std::array{1U, 64U, 1000U, 4097U, 65536U, 200'000U}[pick(0, 5)],
+                    .short_frames = std::array{0U, 5U, 32U}[pick(0, 2)]};
   scenario.options.flows = pick(1, 4);
   scenario.when_needed = pick(0, 1) == 1;
   if (pick(0, 1) == 1) scenario.options.send_buffer = scenario.options.receive_buffer = 4608;  // partial reads, writes

@@ -91,6 +91,61 @@ void flow_control(std::uint64_t) {
   });
 }
 
+/// Where a stream may hold more frames than `depth`, that many of them may be long, whatever is between them.
+void short_frames(std::uint64_t) {
+  constexpr std::uint32_t kLong = StreamShape::kShortFrame + 1, kShort = StreamShape::kShortFrame;
+  constexpr StreamShape shape{
+      .ranks = 2, .channels = 1, .windows = 1, .depth = 2, .slot_bytes = 2 * kShort, .short_frames = 5};
+  constexpr std::array kLengths{kLong, kShort, kLong, 100U, kShort, kShort, kLong, kLong};
+  const auto filling = [](std::size_t frame) { return std::byte{static_cast<unsigned char>(frame + 1)}; };
+  run_ranks(2, [&](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpTransport transport(shape, rank.identity(), peers);
+    if (rank.rank == 0) {
+      Sender& sender = transport.sender(1, 0, 0);
+      std::size_t next = 0;
+      const auto send = [&] {
+        std::byte* const room = sender.reserve(kLengths[next]);
+        if (room == nullptr) return false;
+        std::fill_n(room, kLengths[next], filling(next));
+        sender.commit(rank.header(0, kLengths[next++]));
+        return true;
+      };
+      for (int frame = 0; frame < 3; ++frame) require(send(), "room for two long frames and a short one");
+      require(sender.reserve(kLong) == nullptr, "full for a third long one");
+      for (int frame = 0; frame < 2; ++frame) require(send(), "room for five in all");
+      require(sender.reserve(1) == nullptr, "full");
+      transport.wake();
+      rank.meet();
+      eventually([&] { return transport.progress(), send(); }, "a short one follows the first that is released");
+      require(sender.reserve(kLong) == nullptr && sender.reserve(1) == nullptr, "full again");
+      transport.wake();
+      rank.meet();
+      while (next < kLengths.size()) {
+        eventually([&] { return transport.progress(), send(); }, "room comes back");
+        transport.wake();
+      }
+      require(transport.drain(kPatience), "the last frames reach the other");
+    } else {
+      Receiver& receiver = transport.receiver(0, 0, 0);
+      const auto take = [&](std::size_t frame) {
+        eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "a frame comes");
+        require(receiver.front()->length == kLengths[frame], "in order");
+        require(std::all_of(receiver.payload(), receiver.payload() + kLengths[frame],
+                            [&](std::byte byte) { return byte == filling(frame); }),
+                "unchanged");
+        receiver.release();
+        transport.wake();
+      };
+      rank.meet();
+      take(0);
+      rank.meet();
+      for (std::size_t frame = 1; frame < kLengths.size(); ++frame) take(frame);
+    }
+    rank.meet();
+  });
+}
+
 /// A payload goes to its announced place if the frame is the announced one; forgotten places are no longer written.
 void expected_places(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
@@ -465,6 +520,7 @@ void slices(std::uint64_t) {
 
 constexpr std::array kStreamTests{Test{"streams", streams},
                                   Test{"flow_control", flow_control},
+                                  Test{"short_frames", short_frames},
                                   Test{"expected_places", expected_places},
                                   Test{"quiet", quiet},
                                   Test{"asleep", asleep},

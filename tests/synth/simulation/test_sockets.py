@@ -10,7 +10,7 @@ import pytest
 from syntony import _core
 from syntony.base.command import UserError
 from syntony.synth.model.program import Program
-from syntony.synth.simulation.program_simulator import simulate_program
+from syntony.synth.simulation.program_simulator import Lanes, executor_depth, simulate_program
 from syntony.synth.simulation.sockets import Sockets
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
@@ -99,3 +99,23 @@ def test_skipping_changes_nothing_and_no_bound_is_beaten(algorithm: str, collect
 def test_ranks_that_talk_need_a_socket() -> None:
     with pytest.raises(UserError, match=r"from rank 0 to rank 1, but in full:2 no socket joins them$"):
         simulate_program(gift(), parse("full:2"), 16, ways=Sockets({(1, 0): ((1,),)}))
+
+
+def test_a_connection_holds_more_short_messages() -> None:
+    """As many as in csrc/core/group/fabric.cpp: where a credit takes a second, a long lane sends so many a second."""
+    topology = Topology(
+        "slow", tuple(Node(rank, "rank", f"rank{rank}") for rank in range(2)),
+        (Link(0, 0, 1, 1.0, Fraction(10**12)), Link(1, 1, 0, 1.0, Fraction(10**12))),
+    )  # fmt: skip
+    chunks = 64
+    sends: list[Row] = [{"op": "send", "src": ["input", chunk], "to": 1} for chunk in range(chunks, 2 * chunks)]
+    takes: list[Row] = [{"op": "recv", "dst": ["output", chunk], "from": 0} for chunk in range(chunks)]
+    halves = [[half, 1] for half in range(2) for _ in range(chunks)]
+    every = list(range(2 * chunks))
+    scatter = program("scatter", halves, [(every, every[:chunks], [], [sends]), ([], every[chunks:], [], [takes])])
+    for message, depth in (32 << 10, 32), ((32 << 10) + 1, 8):
+        size = message * 2 * chunks
+        lanes = Lanes.of(scatter, topology, size, ways=ways_of(topology))
+        assert (lanes.sizes.longest(), lanes.columns.fifo_depth) == (message, depth)
+        assert lanes.run().seconds == pytest.approx(chunks / depth, rel=1e-3)
+    assert executor_depth(scatter) == executor_depth(scatter, longest=1) == 4

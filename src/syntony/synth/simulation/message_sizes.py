@@ -62,7 +62,14 @@ class MessageSizes:
 
     def total(self) -> NDArray[np.float64]:
         """Bytes of the messages of every instruction, in all slices."""
-        before = np.concatenate(([0.0], np.cumsum(self.chunk_bytes[self.chunk])))
+        return self._of_instructions(self.chunk_bytes)
+
+    def longest(self) -> float:
+        """Bytes of the longest message."""
+        return float(self._of_instructions(np.minimum(self.chunk_bytes, self.slice_bytes)).max(initial=0))
+
+    def _of_instructions(self, of_chunk: NDArray[np.float64]) -> NDArray[np.float64]:
+        before = np.concatenate(([0.0], np.cumsum(of_chunk[self.chunk])))
         return before[self.chunk_offset[1:]] - before[self.chunk_offset[:-1]]
 
 

@@ -18,6 +18,7 @@ measured times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ from syntony.synth.simulation.utilization import LinkRates
 from syntony.topologies.topology import Topology
 
 _FEW_RANKS = 16
+_SHORT_MESSAGE = 32 * 1024
 
 
 def executor_slice(ranks: int) -> int:
@@ -48,12 +50,14 @@ def executor_slice(ranks: int) -> int:
     return 128 * 1024 if ranks <= _FEW_RANKS else 64 * 1024
 
 
-def executor_depth(program: Program, over_tcp: bool = False) -> int:
-    """Messages that a connection of the CPU executor holds; more if the Program claims more.
+def executor_depth(program: Program, over_tcp: bool = False, longest: float = math.inf) -> int:
+    """Messages of up to `longest` bytes that a connection of the CPU executor holds; more if the Program claims more.
 
-    `over_tcp`: in groups of few ranks, twice as many (csrc/core/group/fabric.cpp).
+    `over_tcp`: in groups of few ranks, twice as many, of short messages eight times (csrc/core/group/fabric.cpp).
     """
-    held = CPU.fifo_depth * 2 if over_tcp and program.ranks <= _FEW_RANKS else CPU.fifo_depth
+    held = CPU.fifo_depth
+    if over_tcp and program.ranks <= _FEW_RANKS:
+        held *= 8 if longest <= _SHORT_MESSAGE else 2
     return max(held, program.fifo_depth)
 
 
@@ -85,7 +89,7 @@ class Lanes:
         code = References(program)
         sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
         connections = Connections.of(code, Network(topology, collective_of(program)), ways)
-        depth = fifo_depth or executor_depth(program, isinstance(ways, Sockets))
+        depth = fifo_depth or executor_depth(program, isinstance(ways, Sockets), sizes.longest())
         return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways, late))
 
     def run(self, every_message: bool = False) -> LaneTimes:

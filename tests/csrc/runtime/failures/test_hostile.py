@@ -22,7 +22,7 @@ from tests.csrc.runtime.sip_hash import sip_hash
 
 HELLO = struct.Struct("<IHH16s16sIIII")  # magic, version, flow, proof, nonce, group, from, to, flows
 ACK = struct.Struct("<IHH16s16sII")  # magic, version, flow, proof, nonce, from, flows
-VERSION, NONCE = 13, b"used once, or so"
+VERSION, NONCE = 14, b"used once, or so"
 PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
 CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, rank
