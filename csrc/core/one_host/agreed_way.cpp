@@ -18,6 +18,8 @@ constexpr std::uint64_t kCalls = 2, kCallsOfShort = 8;
 constexpr std::size_t kShort = 4_MiB;
 // Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
+// At least so many calls from one review to the next.
+constexpr std::uint64_t kReview = 64;
 
 }  // namespace
 
@@ -28,18 +30,40 @@ AgreedWay::Try AgreedWay::tries(std::uint64_t least) const {
   constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t near = least + least / 4;
   if (calls_ < beginning_) return {calls_ < 2 ? 0 : calls_ < beginning_ / 2 ? kAny : near, calls_};
+  if (reviewing()) return {kAny, calls_};
   for (const auto& [every, most] : {std::pair{kRarely, kAny}, {kSeldom, 2 * least}, {kOften, near}}) {
     if (calls_ % every == 0) return {most, calls_ / every};
   }
   return {};
 }
 
+bool AgreedWay::reviewing() const { return reviewed_ != 0 && calls_ < reviewed_ + choices_.size(); }
+
+bool AgreedWay::changed() const {
+  const std::uint64_t now = heard_[current_];
+  return settled_ != 0 && (now * 8 < settled_ * 7 || now * 8 > settled_ * 9);
+}
+
+void AgreedWay::review() {
+  for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
+    if (choice != current_) costs_[choice] = 0, heard_[choice] = 0;
+  }
+  reviewed_ = calls_;
+  settled_ = 0;
+}
+
 SharedChoice AgreedWay::next() {
+  if (calls_ >= reviewed_ + kReview && changed()) review();
   const std::size_t best = fastest();
   if (const Try now = tries(heard_[best]); now.most > 0) {
     taken_ = following(now.turn % choices_.size(), now.most);
   } else {
-    if (heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) current_ = best;
+    if (heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) {
+      current_ = best;
+      settled_ = 0;
+    }
+    // What a call costs is heard two calls later.
+    if (settled_ == 0 && calls_ >= reviewed_ + choices_.size() + 2) settled_ = heard_[current_];
     taken_ = current_;
   }
   ++calls_;

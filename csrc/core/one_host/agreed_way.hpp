@@ -3,7 +3,8 @@
 // What pays off depends on more than sizes: on which caches the ranks' cores share, on the system's price of reading
 // another process's memory, on large pages, on whether buffers are registered. So the first calls of a collective and
 // size try the ways one after another, soon only those that are nearly as fast as the best, and later ones take the
-// fastest. Now and then one tries another way, for times change:
+// fastest. Now and then one tries another way, for times change; and if the way taken has become much faster or slower
+// (other programs' use of a shared cache does that), what the others once cost is forgotten and all are tried again:
 //
 //      call      0 1 2 3 4 5 | 6 7 ... 15 | 16 | 17 18 ...      3 ways: the second is the fastest, the third close
 //      way       0 0 0 1 2 1 | 1 1 ...  1 |  2 |  1  1 ...
@@ -55,7 +56,10 @@ class AgreedWay {
     std::uint64_t turn = 0;
   };
   [[nodiscard]] Try tries(std::uint64_t least) const;  // `least`: what the fastest costs
-  [[nodiscard]] std::size_t fastest() const;           // as far as known
+  [[nodiscard]] bool changed() const;                  // the cost of `current_`, since it settled
+  void review();
+  [[nodiscard]] bool reviewing() const;
+  [[nodiscard]] std::size_t fastest() const;  // as far as known
   /// The next one in turn that costs at most `most`, or is not known.
   [[nodiscard]] std::size_t following(std::size_t choice, std::uint64_t most) const;
 
@@ -64,8 +68,10 @@ class AgreedWay {
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
   std::uint64_t beginning_;                                 // calls in which all ways are tried
   std::uint64_t calls_ = 0;
-  std::size_t taken_ = 0;    // by the last call
-  std::size_t current_ = 0;  // the fastest, but for differences that may be chance
+  std::size_t taken_ = 0;       // by the last call
+  std::size_t current_ = 0;     // the fastest, but for differences that may be chance
+  std::uint64_t settled_ = 0;   // what it cost when it was found; 0: not known yet
+  std::uint64_t reviewed_ = 0;  // the call that began the last review
 };
 
 /// Of all calls of a priority.

@@ -18,7 +18,7 @@ enum class SharedWay : std::uint8_t {
   reference,  // directly from the peers' buffers to the destination, sums in shares (reference_steps.cpp)
 };
 
-/// A way, and whether what it delivers bypasses the caches.
+/// A way, and whether what it writes to outputs bypasses the caches (but for what the system reads into them).
 struct SharedChoice {
   SharedWay way;
   bool streams;

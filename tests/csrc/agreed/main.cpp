@@ -94,6 +94,17 @@ void follows_changes(std::uint64_t seed) {
   require(ranks.run(1000, {{3, 2, 2, 1}})[3] > 900, "the way that has become fast is not taken");
 }
 
+// Other programs leave a cache that the ranks share: what then is the fastest was by far the slowest.
+void reviews_what_it_knew(std::uint64_t seed) {
+  const Costs before{1, 1.3, 1.3, 3}, after{0.8, 1.3, 1.3, 0.5};
+  Ranks ranks(2, seed);
+  require(ranks.run(200, {before})[0] > 140, "the fastest way is not taken");
+  ranks.run(70, {after});
+  require(ranks.run(100, {after})[3] > 90, "the way that has become the fastest is not found");
+  ranks.run(100, {before});
+  require(ranks.run(100, {before})[0] > 80, "the way that is the fastest again is not found");
+}
+
 void survives_interruptions(std::uint64_t seed) {
   Ranks ranks(4, seed);
   ranks.run(200, {{2, 1, 2, 2}}, 10);
@@ -131,6 +142,7 @@ int main(int count, char** arguments) {
   finds_the_fastest(seed);
   serves_all_ranks(seed);
   follows_changes(seed);
+  reviews_what_it_knew(seed);
   survives_interruptions(seed);
   chooses_among_few();
 }

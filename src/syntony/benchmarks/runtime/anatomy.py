@@ -39,7 +39,6 @@ FEW = 8
 
 _PHASES = ("call", "rounds", "show", "fetch", "own", "add")
 _LINE = 64
-_STREAMED_OWN = 16 << 20  # csrc/core/one_host/reference_steps.cpp
 _DEALT = (1 << 20) - 252 * _LINE  # csrc/core/one_host/staged_steps.cpp
 
 
@@ -125,7 +124,7 @@ def _work_of(collective: str, ranks: int, block: int, way: str, past: bool) -> W
 def _by_reference(sums: bool, ranks: int, block: int, past: bool, shares: bool) -> tuple[Phase, ...]:
     if not sums:
         piece = _whole_lines(block)
-        own = "stream" if past or block >= _STREAMED_OWN else "copy"
+        own = "stream" if past else "copy"
         return (Phase("fetch", "read", piece, ranks - 1), Phase("own", own, piece, 1))
     share = _whole_lines(block // ranks if shares else block)
     phases = (
