@@ -10,11 +10,12 @@
 namespace syntony {
 namespace {
 
-/// Bytes of a block, but for `held`. From the first four on, ranks read their peers' buffers instead of copies that
+/// Bytes of a block, but for `held`. From the first five on, ranks read their peers' buffers instead of copies that
 /// stay in cache.
 struct Limits {
   std::size_t piece;  // piece_bytes()
   std::size_t moved;
+  std::size_t exchanged;      // all_to_all: every block has a reader of its own
   std::size_t gathered;       // all_gather: every rank reads the same blocks
   std::size_t added;          // sums of which each rank wants a part
   std::size_t added_for_all;  // all_reduce
@@ -31,7 +32,7 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_KiB};
+constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 128_KiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
@@ -40,14 +41,17 @@ constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever
 // is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
 // all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; all_reduce of 8 MiB 610 and 640, reduce_scatter of 24 MiB
 // 1,200 and 1,430). In pieces of 128 and 256 KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of
-// 4 MiB 190 and 180, by 4 ranks 930 and 830.
-constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
+// 4 MiB 190 and 180, by 4 ranks 930 and 830. all_to_all of 16 MiB from the peers' buffers, through copies, and through
+// copies past the cache: 1,190, 1,440 and 1,180 us beside other load of the shared cache, 560, 850 and 830 without.
+constexpr Limits kByStringOfTwo{256_KiB, kNever, 8_MiB, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
-constexpr Limits kByString{256_KiB, 8_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
+// From the peers' buffers and past the caches, all_to_all of 4 MiB takes 570 instead of 650 us, of 8 MiB 1,690 instead
+// of 2,090.
+constexpr Limits kByString{256_KiB, 8_MiB, 1_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 256_KiB};
 // Blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
-constexpr std::size_t kReferenceStreamed = 16_MiB;
+constexpr std::size_t kReferenceStreamed = 16_MiB, kExchangeStreamed = 1_MiB;
 // Of a block: shorter ones are moved before another way could save anything.
 constexpr std::size_t kTriedFrom = 1_MiB;
 // Of inputs and outputs of all ranks: outputs of shorter ones stay in any cache.
@@ -86,6 +90,7 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
   const Limits& from = limits(ranks);
   std::size_t least = sums ? from.added : from.moved;
   if (collective == Collective::all_reduce) least = from.added_for_all;
+  if (collective == Collective::all_to_all) least = from.exchanged;
   if (collective == Collective::all_gather) least = from.gathered;
   // With `reduce`, ranks without a result have no buffer for their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
@@ -95,7 +100,8 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
 SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
   const Limits& from = limits(ranks);
   const SharedWay way = shared_way(collective, ranks, bytes, readable);
-  if (way == SharedWay::reference) return {way, bytes >= kReferenceStreamed};
+  const bool exchanges = collective == Collective::all_to_all && copies_by_string();
+  if (way == SharedWay::reference) return {way, bytes >= (exchanges ? kExchangeStreamed : kReferenceStreamed)};
   return {way, bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held};
 }
 
