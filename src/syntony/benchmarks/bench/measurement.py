@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from syntony.benchmarks.bench.shapes import Shape
 
 _GUARD = 256  # bytes behind each buffer that must stay untouched
 _GUARD_BYTE = 0xA5
+_WRITES = 9  # at least: the first of a lap finds other contenders' memory in the caches
 
 Timer = Callable[[Call, int], list[int]]
 """Makes this many calls; returns the nanoseconds of each."""
@@ -37,20 +39,20 @@ def by_clock(call: Call, iterations: int) -> list[int]:
     return [after - before for before, after in pairwise(stamps)]
 
 
-def by_clock_written(write: Call, call: Call, iterations: int) -> list[int]:
-    """As by_clock, for calls whose input is written before each.
+def by_clock_written(write: Call, call: Call, warmups: int, iterations: int) -> list[int]:
+    """As by_clock, for calls whose input is written before each, those of the warm-up included.
 
     The time of writing without readers is measured first and subtracted. If writing takes longer because peers have
     read the input and have its lines in their caches, the difference is part of the call's cost.
     """
-    alone = sorted(by_clock(write, iterations))[iterations // 2]
-    clock = time.perf_counter_ns
-    stamps = [clock()]
-    for _ in range(iterations):
+    alone = median(by_clock(write, max(iterations, _WRITES)))
+
+    def written() -> None:
         write()
         call()
-        stamps.append(clock())
-    return [max(0, after - before - alone) for before, after in pairwise(stamps)]
+
+    by_clock(written, warmups)
+    return [max(0, round(duration - alone)) for duration in by_clock(written, iterations)]
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,9 @@ class LocalMeasurement:
 
     def lap(self, warmups: int, iterations: int, fresh: bool = False) -> list[int]:
         self.contender.barrier()
+        if fresh:
+            send = self.test.send
+            return by_clock_written(partial(send.fill, send[0] if send.size else 0), self.call, warmups, iterations)
         for _ in range(warmups):
             self.call()
-        if not fresh:
-            return self.timer(self.call, iterations)
-        send = self.test.send
-        return by_clock_written(partial(send.fill, send[0] if send.size else 0), self.call, iterations)
+        return self.timer(self.call, iterations)
