@@ -345,3 +345,45 @@ def test_a_group_is_formed(name: str, tmp_path: Path) -> None:
             )
         told = [rank.communicate(timeout=100)[0] for rank in ranks]
     assert told == [f"3.0 3.0 {1 if setup.alone else 2}\n"] * 2
+
+
+MEETING = """
+import sys
+from syntony import TcpBootstrap
+with TcpBootstrap.from_environment() as bootstrap:
+    for name in ("with both cards", "with one"):
+        print(bootstrap.all_gather(name, b"%d" % bootstrap.rank), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_a_card_that_fails_while_ranks_meet() -> None:
+    """The second of rank 0's addresses lies on another card: rank 1 goes on over it."""
+    setup = Setup(
+        ONE_SUBNET
+        + """
+        a addr add 10.0.1.1/24 dev eth1
+        b addr add 10.0.1.2/24 dev eth1
+        """,
+        cables="a.eth0 b.eth0, a.eth1 b.eth1",
+    )
+    clean = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1,10.0.1.1", "MASTER_PORT": "29500"}
+    with _hosts(setup) as names, ExitStack() as stack:
+        ranks = []
+        for rank, letter in enumerate("ab"):
+            command = ["ip", "netns", "exec", names[letter], sys.executable, "-c", MEETING]
+            environment = clean | {"RANK": str(rank), "SYNTONY_SECRET": "sesame"}
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+            stack.callback(process.kill)
+            ranks.append(process)
+        for process in ranks:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "[b'0', b'1']\n"
+        _ip("-n", names["b"], "link", "set", "eth0", "down")
+        for process in ranks:
+            assert process.stdin is not None
+            process.stdin.write("\n\n")
+            process.stdin.flush()
+        told = [process.communicate(timeout=100)[0] for process in ranks]
+    assert told == ["[b'0', b'1']\n"] * 2

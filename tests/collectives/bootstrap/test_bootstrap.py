@@ -161,7 +161,10 @@ def test_rank_0_that_dies_is_named(port: int) -> None:
         bootstrap.all_gather("a", b"")
         process.kill()
         process.wait()
-        with pytest.raises(ConnectionError, match=f"lost rank 0 at {HOST}:{port} during 'b': "):
+        with pytest.raises(
+            ConnectionError,
+            match=f"rank 1 lost rank 0 at {HOST}:{port} during 'b': .* cannot connect again: .* see whether rank 0",
+        ):
             bootstrap.all_gather("b", b"")
 
 
@@ -425,11 +428,7 @@ for members in (group, group.split(0)):
     data = np.full(100_000, group.rank + 1.0)
     members.all_reduce(data)
     print(data.min(), data.max())
-if group.rank == 1:
-    try:
-        bootstrap.all_gather("again", b"")
-    except ConnectionError as error:
-        print(error)
+print(bootstrap.all_gather("again", b"%d" % group.rank))
 """
 
 
@@ -495,5 +494,4 @@ def test_a_group_outlives_the_connections_over_which_it_met(host: str, port: int
             process.stdin.write("\n")
             process.stdin.flush()
         outputs = [process.communicate(timeout=60)[0].splitlines() for process in ranks]
-        assert all(output[:2] == ["3.0 3.0"] * 2 for output in outputs), outputs
-        assert f"lost rank 0 at {HOST}:{door} during 'again'" in outputs[1][2], outputs
+        assert outputs == [[*["3.0 3.0"] * 2, "[b'0', b'1']"]] * 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -19,14 +18,15 @@ import pytest
 
 from syntony import TcpBootstrap
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap import tcp_bootstrap, user_secret
+from syntony.collectives.bootstrap import tcp_meeting, user_secret
+from syntony.collectives.bootstrap.tcp_meeting import FRAME, MAGIC
 from tests.collectives.meeting import HOST, SOON, at_once
 
 ROOT = Path(__file__).parents[3]
 
 GARBAGE = {
     "text": b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n",
-    "our magic, then nonsense": b"syntony3" + b"\xff" * 400,
+    "our magic, then nonsense": MAGIC + b"\xff" * 400,
     "half a hello": b"synt",
     "nothing": None,
 }
@@ -48,8 +48,6 @@ def test_strangers_disturb_nobody(garbage: str, port: int) -> None:
 
 
 # ---- the secret -----------------------------------------------------------------------------------------------------
-
-HELLO = struct.Struct("<8sIII")  # as in src/syntony/collectives/bootstrap/tcp_bootstrap.py
 
 
 def with_secret(rank: int, port: int, secret: str, timeout: float = 60.0) -> list[bytes]:
@@ -98,19 +96,18 @@ def test_two_jobs_at_one_port_do_not_mix(port: int) -> None:
 
 def test_a_stranger_without_the_secret_takes_no_seat(port: int) -> None:
     """It plays by the rules but for the proof, or says again what a rank has said before."""
-    hello = HELLO.pack(b"syntony3", 1, 0, 2) + bytes(32)
+    hello = FRAME.pack(MAGIC, 1, 0, 2) + bytes(64)
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame") as bootstrap:
         recorded: list[bytes] = []
         with relay(port, recorded) as between, TcpBootstrap(1, 2, HOST, between, 60.0, "sesame"):
             pass
     said = b"".join(recorded)
-    assert len(said) == 2 * 32 + HELLO.size, "hello and proof were overheard"
+    assert len(said) == 3 * 32 + 2 * FRAME.size, "hello, proof and farewell were overheard"
+    said_first, proof = said[: FRAME.size + 64], said[FRAME.size + 64 : FRAME.size + 96]
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame") as bootstrap:
-        for words in ((hello, bytes(32)), (hello, os.urandom(32)), (said[: HELLO.size + 32], said[HELLO.size + 32 :])):
+        for words in ((hello, bytes(32)), (hello, os.urandom(32)), (said_first, proof)):
             heard = said_to(port, *words)
-            assert heard[HELLO.size + 32 :] == HELLO.pack(b"syntony3", 0, 1, 0) + bytes(32), (
-                "refused, and no proof told"
-            )
+            assert heard[FRAME.size + 32 :] == FRAME.pack(MAGIC, 0, 1, 0) + bytes(32), "refused, and no proof told"
         found = at_once(lambda: bootstrap.all_gather("a", b"0"), lambda: with_secret(1, port, "sesame"))
         assert found == [[b"0", b"1"]] * 2
 
@@ -151,9 +148,9 @@ def test_a_server_that_does_not_know_the_secret_is_refused(port: int) -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(HELLO.pack(b"syntony3", 0, 0, 2) + bytes(32))
+                connection.sendall(FRAME.pack(MAGIC, 0, 0, 2) + bytes(32))
                 connection.recv(1 << 16)
-                connection.sendall(HELLO.pack(b"syntony3", 0, 0, 0) + bytes(32))
+                connection.sendall(FRAME.pack(MAGIC, 0, 0, 0) + bytes(32))
                 heard.append(connection.recv(1 << 16))
 
         thread = threading.Thread(target=answer)
@@ -181,11 +178,11 @@ def test_a_crowd_of_silent_strangers_keeps_nobody_out(port: int) -> None:
 def test_a_stranger_that_speaks_a_byte_at_a_time_has_to_hurry(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in good time, all of them do not: the time is for the whole handshake."""
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame"):
-        monkeypatch.setattr(tcp_bootstrap, "PATIENCE", SOON)
+        monkeypatch.setattr(tcp_meeting, "PATIENCE", SOON)
 
         def speak() -> None:
             with socket.create_connection((HOST, port), timeout=60) as stranger:
-                for byte in HELLO.pack(b"syntony3", 1, 0, 2) + bytes(64):
+                for byte in FRAME.pack(MAGIC, 1, 0, 2) + bytes(96):
                     stranger.sendall(bytes([byte]))
                     time.sleep(SOON / 10)
 
@@ -198,9 +195,9 @@ def test_an_answer_that_makes_no_sense_ends_it(port: int) -> None:
     bootstrap = TcpBootstrap(0, 2, HOST, port, 60.0)
     ours, theirs = socket.socketpair()
     with bootstrap, ours, theirs:
-        theirs.sendall(HELLO.pack(b"syntony3", 0, 0, 0xFFFFFFFF))
-        with pytest.raises(ConnectionError, match="its answer makes no sense"):
-            bootstrap._answer(ours)
+        theirs.sendall(FRAME.pack(MAGIC, 0, 0, 0xFFFFFFFF))
+        with pytest.raises(UserError, match=f"what rank 0 at {HOST}:{port} answers during 'a' makes no sense"):
+            bootstrap._answer(ours, "a")
 
 
 # ---- the user's own secret ------------------------------------------------------------------------------------------

@@ -1,16 +1,23 @@
 """Ranks that meet over TCP: rank 0 listens on MASTER_ADDR:MASTER_PORT, the others connect.
 
     rank R                                                       rank 0
-    hello {rank, ranks}, nonce                       ──────────►
+    hello {rank, ranks}, mark, nonce                 ──────────►
                                                      ◄──────────  hello {ranks}, nonce
     proof (handshake.py)                             ──────────►
                                                      ◄──────────  verdict, proof
-    blobs by name ..
+    name, blob                                       ──────────►
+                                                     ◄──────────  the blobs of all ranks
+    received                                         ──────────►
+    ..
+    leaves                                           ──────────►
 
-Rank 0 listens only at the addresses that MASTER_ADDR names on its machine. If they are several, as of a host in two
-networks, ranks try one after the other. The connections serve only to meet: a group that is formed does without. Both
-sides prove that they know the job's secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else the
-user's own (user_secret.py), which ranks with a common home directory share automatically. Data sent afterwards is
+Rank 0 listens only at the addresses that MASTER_ADDR names on its machine: a name or an address, or several between
+commas. If they are several, as of a host in two networks, ranks try one after the other. A rank whose connection is
+lost makes another one, over the next address, and asks again; rank 0 knows it by its mark, and gives the same answer
+(tcp_meeting.py). The connections serve only to meet: a group that is formed does without.
+
+Both sides prove that they know the job's secret without revealing it: SYNTONY_SECRET, the same at all ranks, or else
+the user's own (user_secret.py), which ranks with a common home directory share automatically. Data sent afterwards is
 neither encrypted nor signed: the secret keeps strangers out, but not those who can modify traffic. Without a secret,
 anyone who reaches the port while ranks meet can take a rank's place, so it may be missing only if ranks meet on
 loopback. The job's name (SYNTONY_JOB, else SLURM_JOB_ID) is part of the secret, so that two jobs on one port do not
@@ -19,37 +26,41 @@ mix. A rank that waits long for others reports it on stderr, with the address.
 
 from __future__ import annotations
 
-import errno
 import hmac
 import ipaddress
 import os
 import socket
 import struct
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain
 from weakref import finalize
 
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 from syntony.collectives.bootstrap.bootstraps import UniqueNames, missing
-from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_name, job_secret, nonce, proofs, read
+from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, job_name, job_secret, nonce, read
 from syntony.collectives.bootstrap.slurm import slurm_step
+from syntony.collectives.bootstrap.tcp_meeting import (
+    ADMITTED,
+    AGAIN,
+    FRAME,
+    GONE,
+    LARGEST_BLOB,
+    LARGEST_REASON,
+    LEAVES,
+    MAGIC,
+    OVER,
+    RECEIVED,
+    Address,
+    Meeting,
+    notice_silence,
+    rank_proofs,
+)
 from syntony.collectives.bootstrap.user_secret import user_secret
 
-_FRAME = struct.Struct("<8sIII")  # magic, rank, bytes of the name | absent ranks, bytes that follow (hello: ranks)
-_MAGIC = b"syntony3"
-_ADMITTED, _UNKNOWN = 0, 1  # verdicts
-_LARGEST_NAME = 1 << 10
-_LARGEST_BLOB = 1 << 24
-_LARGEST_REASON = 1 << 10
-_LINGER = 10.0  # seconds that rank 0 gives slow readers before it closes
 _DIAL = 3.0  # seconds before a rank tries another of rank 0's addresses: the kernel has asked twice
-_PAUSE = 0.1  # seconds before rank 0 accepts again after the system has run out of resources for connections
-_STRANGERS = 64  # most unauthenticated connections beside the ranks' at a time; beyond, the oldest is dropped
+_UNANSWERED = 9_000  # milliseconds after which a connection is lost over which rank 0's host confirms nothing
 
 
 class TcpBootstrap:
@@ -60,6 +71,9 @@ class TcpBootstrap:
     invalid numbers, if rank 0 cannot listen, if there is no secret although others than this machine's users can reach
     rank 0, and if secrets differ between ranks (None: the user's own); ConnectionError if rank 0 cannot be reached
     within `timeout` seconds.
+
+    all_gather raises TimeoutError with the ranks that did not come within `timeout` seconds, and ConnectionError with
+    those that cannot come any more, or if rank 0 is lost and cannot be reached again.
     """
 
     def __init__(
@@ -84,7 +98,7 @@ class TcpBootstrap:
         self._names = UniqueNames()
         self._where = f"{address}:{port}"
         self._end: Callable[[], object] = lambda: None
-        self._socket: socket.socket | None = None
+        self._line: _Line | None = None
         if size > 1:
             addresses = _addresses(address, port)
             if not secret and not all(_loopback(where[0]) for _, where in addresses):
@@ -93,9 +107,10 @@ class TcpBootstrap:
                     "set SYNTONY_SECRET to one random value at all ranks of the job (openssl rand -hex 16 makes one)"
                 )
             if rank == 0:
-                self._end = finalize(self, _Meeting(size, address, addresses, timeout, self._secret, self._where).close)
-            self._socket = self._join(address, port)
-            finalize(self, self._socket.close)
+                self._end = finalize(self, Meeting(size, address, addresses, timeout, self._secret, self._where).close)
+            self._line = _Line(rank, size, address, port, self._secret)
+            finalize(self, self._line.leave)
+            self._join(self._line)
 
     @classmethod
     def from_environment(cls, timeout: float = 300.0) -> TcpBootstrap:
@@ -132,8 +147,8 @@ class TcpBootstrap:
 
     def close(self) -> None:
         """Leaves. Rank 0 first answers all pending requests, then frees the port."""
-        if self._socket is not None:
-            self._socket.close()
+        if self._line is not None:
+            self._line.leave()
         self._end()
 
     def __enter__(self) -> TcpBootstrap:
@@ -143,47 +158,55 @@ class TcpBootstrap:
         self.close()
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        if len(blob) > _LARGEST_BLOB:
-            raise UserError(f"{len(blob)} bytes for {name!r} are too many: ranks meet with at most {_LARGEST_BLOB}")
-        if self._socket is None:
+        if len(blob) > LARGEST_BLOB:
+            raise UserError(f"{len(blob)} bytes for {name!r} are too many: ranks meet with at most {LARGEST_BLOB}")
+        if self._line is None:
             return [blob]
         unique = self._names.next(name).encode()
-        self._socket.settimeout(self.timeout + 5)  # rank 0 enforces the deadline; this one detects its death
-        try:
-            self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(unique), len(blob)) + unique + blob)
-            absent, reason, blobs = self._answer(self._socket)
-        except TimeoutError:
-            raise TimeoutError(f"rank 0 at {self._where} stopped answering during {name!r}") from None
-        except OSError as error:
-            raise ConnectionError(f"lost rank 0 at {self._where} during {name!r}: {error}") from None
-        if absent:
-            raise missing(name, absent, self.timeout, reason)
+        request = FRAME.pack(MAGIC, self.rank, len(unique), len(blob)) + unique + blob
+        deadline = time.monotonic() + self.timeout + 5  # rank 0 enforces the timeout; this one detects its death
+        while True:
+            try:
+                connection = self._line.connection
+                connection.settimeout(max(0.1, deadline - time.monotonic()))
+                connection.sendall(request)
+                blobs = self._answer(connection, name)
+                break
+            except OSError as error:
+                if isinstance(error, TimeoutError) and error.errno is None:  # not the kernel's ETIMEDOUT
+                    raise TimeoutError(f"rank 0 at {self._where} stopped answering during {name!r}") from None
+                self._come_back(self._line, deadline, f"during {name!r}: {error.strerror or error}")
+        with suppress(OSError):  # the next request says so, too
+            connection.sendall(FRAME.pack(MAGIC, self.rank, 0, RECEIVED))
+        if isinstance(blobs, Exception):
+            raise blobs
         return blobs
 
-    def _answer(self, connection: socket.socket) -> tuple[list[int], str, list[bytes]]:
-        """The ranks that did not come and, if rank 0 knows it, why; or all blobs."""
+    def _answer(self, connection: socket.socket, name: str) -> list[bytes] | OSError:
+        """All blobs, or the error that names the ranks that did not come and, if rank 0 knows it, why."""
         blobs: list[bytes] = []
         while len(blobs) < self.size:
-            magic, _, absent, length = _FRAME.unpack(read(connection, _FRAME.size))
-            largest = 4 * absent + _LARGEST_REASON if absent else _LARGEST_BLOB
-            if magic != _MAGIC or absent > self.size or not 4 * absent <= length <= largest:
-                raise ConnectionError("its answer makes no sense")
+            magic, why, absent, length = FRAME.unpack(read(connection, FRAME.size))
+            largest = 4 * absent + LARGEST_REASON if absent else LARGEST_BLOB
+            if magic != MAGIC or absent > self.size or not 4 * absent <= length <= largest:
+                raise UserError(f"what rank 0 at {self._where} answers during {name!r} makes no sense")
             content = read(connection, length)
             if absent:
-                return (
-                    list(struct.unpack_from(f"<{absent}I", content)),
-                    content[4 * absent :].decode(errors="replace"),
-                    [],
-                )
+                ranks = list(struct.unpack_from(f"<{absent}I", content))
+                reason = content[4 * absent :].decode(errors="replace")
+                if why != GONE:
+                    return missing(name, ranks, self.timeout, reason)
+                who = ", ".join(map(str, ranks))
+                return ConnectionError(f"rank(s) {who} will not come to {name!r}: {reason}")
             blobs.append(content)
-        return [], "", blobs
+        return blobs
 
-    def _join(self, address: str, port: int) -> socket.socket:
+    def _join(self, line: _Line) -> None:
         begin = time.monotonic()
         deadline, said = begin + self.timeout, False
         while True:
             try:
-                return self._knock(address, port, max(0.1, deadline - time.monotonic()))
+                return line.dial(max(0.1, deadline - time.monotonic()))
             except OSError as error:
                 if not said and time.monotonic() > begin + bootstraps.LONG:
                     said = True
@@ -195,239 +218,115 @@ class TcpBootstrap:
                     ) from None
                 time.sleep(0.02)
 
-    def _knock(self, address: str, port: int, seconds: float) -> socket.socket:
+    def _come_back(self, line: _Line, deadline: float, trouble: str) -> None:
+        """Makes another connection. ConnectionError if nobody listens any more, or at the deadline."""
+        while True:
+            try:
+                return line.dial(max(0.1, deadline - time.monotonic()))
+            except OSError as error:
+                if isinstance(error, ConnectionRefusedError) or time.monotonic() > deadline:
+                    raise ConnectionError(
+                        f"rank {self.rank} lost rank 0 at {self._where} {trouble}, and cannot connect again: "
+                        f"{error.strerror or error}; see whether rank 0 has ended, and why, or what lies between the "
+                        "hosts (firewalls, network cards)"
+                    ) from None
+                time.sleep(0.02)
+
+
+class _Line:
+    """A rank's connection to rank 0, made again when it is lost."""
+
+    def __init__(self, rank: int, size: int, address: str, port: int, secret: bytes) -> None:
+        self._rank = rank
+        self._size = size
+        self._address = address
+        self._port = port
+        self._where = f"{address}:{port}"
+        self._secret = secret
+        self._mark = nonce()
+        self._process = os.getpid()
+        self._tried = 0  # addresses so far
+        self._admitted = False
+        self.connection = socket.socket()  # not connected yet
+
+    def leave(self) -> None:
+        """Says so and closes. A child of fork() only closes its copy."""
+        if os.getpid() == self._process and self._admitted:
+            with suppress(OSError):
+                self.connection.settimeout(0)
+                self.connection.sendall(FRAME.pack(MAGIC, self._rank, 0, LEAVES))
+        self.connection.close()
+
+    def dial(self, seconds: float) -> None:
+        """Connects over one of rank 0's addresses after the other, and is admitted. OSError if none answers in time,
+        ConnectionRefusedError only if no address does; UserError if what answers is not this job's rank 0."""
+        self.connection.close()
         deadline = time.monotonic() + seconds
-        connection = socket.create_connection((address, port), timeout=min(seconds, _DIAL))
+        addresses = _addresses(self._address, self._port)
+        errors: list[OSError] = []
+        for _ in addresses:
+            _, where = addresses[self._tried % len(addresses)]
+            left = deadline - time.monotonic()
+            if errors and left <= 0:
+                break
+            try:
+                connection = socket.create_connection(where, timeout=min(max(0.1, left), _DIAL))
+                self._enter(connection, min(deadline, time.monotonic() + PATIENCE) if len(addresses) > 1 else deadline)
+            except OSError as error:
+                errors.append(error)
+                self._tried += 1
+            else:
+                self.connection = connection
+                self._admitted = True
+                return
+        raise next((error for error in errors if not isinstance(error, ConnectionRefusedError)), errors[-1])
+
+    def _enter(self, connection: socket.socket, deadline: float) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            mine = nonce()
-            connection.sendall(_FRAME.pack(_MAGIC, self.rank, 0, self.size) + mine)
-            magic, _, _, size = _FRAME.unpack(read(connection, _FRAME.size, deadline))
-            if magic != _MAGIC:
-                raise UserError(f"what answers at {self._where} is not the rank 0 that rank {self.rank} looks for")
-            if size != self.size:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED)
+            notice_silence(connection)
+            mine, again = nonce(), AGAIN if self._admitted else 0
+            connection.sendall(FRAME.pack(MAGIC, self._rank, again, self._size) + self._mark + mine)
+            magic, _, _, size = FRAME.unpack(read(connection, FRAME.size, deadline))
+            if magic != MAGIC:
+                raise UserError(f"what answers at {self._where} is not the rank 0 that rank {self._rank} looks for")
+            if size != self._size:
                 raise UserError(
-                    f"rank {self.rank} was started with {self.size} ranks, but rank 0 at {self._where} with {size}"
+                    f"rank {self._rank} was started with {self._size} ranks, but rank 0 at {self._where} with {size}"
                 )
-            proven = _proofs(self._secret, mine, read(connection, SIZE, deadline), self.rank, self.size)
+            theirs = read(connection, SIZE, deadline)
+            proven = rank_proofs(self._secret, mine, theirs, self._rank, self._size, again, self._mark)
             connection.sendall(proven.knocks)
             try:
-                magic, _, verdict, _ = _FRAME.unpack(read(connection, _FRAME.size, deadline))
+                magic, _, verdict, _ = FRAME.unpack(read(connection, FRAME.size, deadline))
             except ConnectionError:
-                raise ConnectionError(f"another process is rank {self.rank} there already") from None
+                raise ConnectionError(f"another process is rank {self._rank} there already") from None
             proof = read(connection, SIZE, deadline)
-            if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, proven.opens):
+            if magic != MAGIC or verdict not in (ADMITTED, OVER) or not hmac.compare_digest(proof, proven.opens):
                 raise UserError(
-                    f"rank {self.rank} and rank 0 at {self._where} do not have the same secret, or are of two jobs: "
+                    f"rank {self._rank} and rank 0 at {self._where} do not have the same secret, or are of two jobs: "
                     "SYNTONY_SECRET should be set to one value at all ranks of the job, as SYNTONY_JOB; without it, "
                     "the user's own is taken, which hosts share if they share a home"
                 )
+            if verdict == OVER:
+                raise ConnectionRefusedError("rank 0 there meets with others now")
         except BaseException:
             connection.close()
             raise
-        return connection
 
 
-def _addresses(name: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """The addresses of a name on this machine. UserError if there are none."""
-    try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise UserError(f"rank 0's address {name!r} is unknown here: {error.strerror or error}") from None
-    return list(dict.fromkeys((family, (str(where[0]), port)) for family, _, _, _, where in found))
-
-
-def _listen(
-    name: str, addresses: list[tuple[socket.AddressFamily, tuple[str, int]]], backlog: int
-) -> list[socket.socket]:
-    """Listens at those of the addresses that this machine has (::1 is missing if IPv6 is off). UserError."""
-    listeners: list[socket.socket] = []
-    why = ""
-    for family, where in addresses:
+def _addresses(names: str, port: int) -> list[Address]:
+    """The addresses of the names between commas, as this machine knows them now. UserError for a name without any."""
+    found: list[Address] = []
+    for name in names.split(","):
         try:
-            listeners.append(socket.create_server(where, family=family, backlog=backlog))
+            rows = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                break
-    else:
-        if listeners:
-            return listeners
-    for listener in listeners:
-        listener.close()
-    raise UserError(f"rank 0 cannot listen on port {addresses[0][1][1]} of {name}: {why}")
+            raise UserError(f"rank 0's address {name!r} is unknown here: {error.strerror or error}") from None
+        found += ((family, (str(where[0]), port)) for family, _, _, _, where in rows)
+    return list(dict.fromkeys(found))
 
 
 def _loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-
-
-def _proofs(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: int) -> Proofs:
-    return proofs(secret, of_rank, of_rank_0, b"rank" + struct.pack("<II", rank, size))
-
-
-class _Gathering:
-    """One all_gather in progress."""
-
-    def __init__(self) -> None:
-        self.blobs: dict[int, bytes] = {}
-        self.answer = b""  # sent to all, once all have arrived
-        self.absent: list[int] = []  # set when a rank times out: the gather has then failed for all
-        self.answered = 0
-        self.told = False  # whether the long wait has been reported
-
-
-class _Meeting:
-    """Rank 0's side: admits each rank once, collects blobs by name, answers after the last arrival or a timeout."""
-
-    def __init__(
-        self,
-        size: int,
-        name: str,
-        addresses: list[tuple[socket.AddressFamily, tuple[str, int]]],
-        timeout: float,
-        secret: bytes,
-        where: str,
-    ) -> None:
-        self._where = where
-        self._process = os.getpid()
-        self._size = size
-        self._timeout = timeout
-        self._secret = secret
-        self._at_the_door: list[socket.socket] = []  # unauthenticated connections, oldest first
-        self._seated: set[int] = set()
-        self._gatherings: defaultdict[str, _Gathering] = defaultdict(_Gathering)
-        self._changed = threading.Condition()  # guards all fields above
-        self._trouble = ""  # why ranks may be absent although they connected
-        self._closed = False
-        self._listeners = _listen(name, addresses, backlog=max(128, size))
-        for listener in self._listeners:
-            threading.Thread(target=self._accept, args=(listener,), name="syntony-meeting", daemon=True).start()
-
-    def close(self) -> None:
-        """Sends the answers that are due, then frees the port. Does nothing in a child of fork(), which has copies of
-        the sockets and none of the threads."""
-        if os.getpid() != self._process:
-            return
-        with self._changed:
-            self._changed.wait_for(self._quiet, _LINGER)
-            self._closed = True
-            self._changed.notify_all()
-        for listener in self._listeners:
-            with suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
-            listener.close()
-
-    def _quiet(self) -> bool:
-        return all(here.absent or len(here.blobs) < self._size for here in self._gatherings.values())
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError as error:
-                if self._closed or not self._make_way(error):
-                    return
-                continue
-            with self._changed:
-                self._at_the_door.append(connection)
-                if len(self._at_the_door) > self._size + _STRANGERS:
-                    with suppress(OSError):
-                        self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
-            threading.Thread(target=self._serve, args=(connection,), name="syntony-meeting", daemon=True).start()
-
-    def _make_way(self, error: OSError) -> bool:
-        """Whether to accept again after an error of accept(). False if this meeting is over."""
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-            return error.errno not in (errno.EBADF, errno.EINVAL)  # closed; otherwise a queued connection broke
-        with self._changed:
-            self._trouble = f"rank 0 cannot accept connections: {error.strerror}"
-            first = self._at_the_door[:1]
-            # Waits for file descriptors to be freed, which no event announces.
-            if self._changed.wait_for(lambda: self._closed, _PAUSE):
-                return False
-            if first and first == self._at_the_door[:1]:  # a rank would have been admitted by now
-                with suppress(OSError):
-                    self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)
-            return True
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):  # a stranger, or a rank that ended, which is reported to those waiting
-            try:
-                rank = self._seat(connection)
-            finally:
-                with self._changed, suppress(ValueError):  # already admitted or dropped
-                    self._at_the_door.remove(connection)
-            while rank is not None and self._answer(connection, rank):
-                pass
-
-    def _seat(self, connection: socket.socket) -> int | None:
-        """The rank at the other end; None for strangers, and for a duplicate that is early for the next group."""
-        deadline = time.monotonic() + min(PATIENCE, self._timeout)
-        magic, rank, _, size = _FRAME.unpack(read(connection, _FRAME.size, deadline))
-        if magic != _MAGIC:
-            return None
-        theirs, mine = read(connection, SIZE, deadline), nonce()
-        connection.sendall(_FRAME.pack(_MAGIC, 0, 0, self._size) + mine)
-        if rank >= size or size != self._size:
-            return None
-        proven = _proofs(self._secret, theirs, mine, rank, size)
-        if not hmac.compare_digest(read(connection, SIZE, deadline), proven.knocks):
-            connection.sendall(_FRAME.pack(_MAGIC, 0, _UNKNOWN, 0) + bytes(SIZE))
-            return None
-        with self._changed:
-            if rank in self._seated or connection not in self._at_the_door:
-                return None  # this rank is already here, or the connection was dropped
-            self._seated.add(rank)
-            self._at_the_door.remove(connection)
-        connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + proven.opens)
-        connection.settimeout(None)
-        return int(rank)
-
-    def _answer(self, connection: socket.socket, rank: int) -> bool:
-        magic, _, name_length, length = _FRAME.unpack(read(connection, _FRAME.size))
-        if magic != _MAGIC or name_length > _LARGEST_NAME or length > _LARGEST_BLOB:
-            return False
-        name = read(connection, name_length).decode(errors="replace")
-        blob = read(connection, length)
-        with self._changed:
-            here = self._gatherings[name]
-            here.blobs[rank] = blob
-            if len(here.blobs) == self._size:
-                framed = ((_FRAME.pack(_MAGIC, r, 0, len(here.blobs[r])), here.blobs[r]) for r in range(self._size))
-                here.answer = b"".join(chain.from_iterable(framed))  # built once: every rank gets the same bytes
-            self._changed.notify_all()
-            if not self._settled(here, name):
-                here.absent = sorted(set(range(self._size)) - set(here.blobs))
-                self._changed.notify_all()
-            absent = here.absent
-        if absent:
-            content = struct.pack(f"<{len(absent)}I", *absent) + self._trouble.encode()[:_LARGEST_REASON]
-            connection.sendall(_FRAME.pack(_MAGIC, 0, len(absent), len(content)) + content)
-            return False
-        try:
-            connection.sendall(here.answer)
-        finally:
-            with self._changed:
-                here.answered += 1
-                if here.answered == self._size:
-                    del self._gatherings[name]
-                self._changed.notify_all()
-        return True
-
-    def _settled(self, here: _Gathering, name: str) -> bool:
-        """Whether all have arrived in time, or it is known that some will not. Call with the lock held."""
-
-        def settled() -> bool:
-            return bool(here.absent) or len(here.blobs) == self._size
-
-        if self._timeout <= bootstraps.LONG:
-            return self._changed.wait_for(settled, self._timeout)
-        if self._changed.wait_for(settled, bootstraps.LONG):
-            return True
-        if not here.told:
-            here.told = True
-            late = ", ".join(str(rank) for rank in range(self._size) if rank not in here.blobs)
-            topic = name.rpartition("/")[0]
-            bootstraps.say_who_waits(f"rank 0 at {self._where}", f"rank(s) {late} in {topic!r}")
-        return self._changed.wait_for(settled, self._timeout - bootstraps.LONG)
