@@ -41,8 +41,10 @@ constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB,
 // is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
 // all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; all_reduce of 8 MiB 610 and 640, reduce_scatter of 24 MiB
 // 1,200 and 1,430). In pieces of 128 and 256 KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of
-// 4 MiB 190 and 180, by 4 ranks 930 and 830.
-constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
+// 4 MiB 190 and 180, by 4 ranks 930 and 830. all_to_all from the peers' buffers, through copies, and through copies
+// past the cache, with what writing the inputs again costs more after it: of 16 MiB 730, 800 and 930 us, of 64 MiB
+// 4,700, 6,800 and 5,900; beside others' load of the shared cache 1,380, 1,610 and 1,340, 8,100, 8,900 and 8,100.
+constexpr Limits kByStringOfTwo{256_KiB, kNever, 8_MiB, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
