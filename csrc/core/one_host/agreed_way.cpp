@@ -15,7 +15,7 @@ constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothi
 // Calls per way before one is preferred: of any blocks, and of short ones. The first two calls take the usual way, for
 // the very first provides memory.
 constexpr std::uint64_t kCalls = 2, kCallsOfShort = 8;
-constexpr std::size_t kShort = 4_MiB;
+constexpr std::size_t kShort = 1_MiB;
 // Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 // At least so many calls from one review to the next.
