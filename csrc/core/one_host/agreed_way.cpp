@@ -12,10 +12,10 @@ namespace syntony {
 namespace {
 
 constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothing
-// Calls per way before one is preferred: of any blocks, and of short ones. The first two calls take the usual way, for
+// Calls per way before one is preferred: of any, and of short ones. The first two calls take the usual way, for
 // the very first provides memory.
 constexpr std::uint64_t kCalls = 2, kCallsOfShort = 8;
-constexpr std::size_t kShort = 1_MiB;
+constexpr std::size_t kShort = 2_MiB;
 // Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 // At least so many calls from one review to the next.
@@ -104,7 +104,7 @@ AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t rank
   const Kind kind{collective, dtype, readable, static_cast<int>(std::bit_width(bytes))};
   auto known = ways_.find(kind);
   if (known == ways_.end()) {
-    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable), bytes)).first;
+    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable), ranks * bytes)).first;
   }
   return known->second.alone() ? nullptr : &known->second;
 }

@@ -34,7 +34,8 @@ namespace syntony {
 /// Of calls of one kind. Ranks that make the same calls are told the same choices.
 class AgreedWay {
  public:
-  /// At most StageBuffer::kCosts `choices`, the first of which is taken first. `bytes`: of the longest block, about.
+  /// At most StageBuffer::kCosts `choices`, the first of which is taken first. `bytes`: of all ranks' longest blocks,
+  /// about.
   AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes);
 
   [[nodiscard]] bool alone() const { return choices_.size() == 1; }
