@@ -1,16 +1,19 @@
-"""A host's network card goes down in the midst of an operation: the other one takes over, until it is up again. Needs
-root (see test_lab)."""
+"""A host's network card goes down in the midst of an operation: the other one takes over, until it is up again. One
+that becomes slow carries less. Needs root (see test_lab)."""
 
 from __future__ import annotations
 
 import re
+import sys
+from fractions import Fraction
 
 import pytest
 
 from syntony.base.command import UserError
 from syntony.benchmarks.sim_vs_lab.rails import measure
 from syntony.lab.lab import Lab
-from syntony.lab.lab_spec import spec_of
+from syntony.lab.lab_spec import DEFAULT_RATE, at_rate, spec_of
+from syntony.lab.wires.network import shape_line
 from syntony.topologies.parse import parse
 
 pytestmark = pytest.mark.wires
@@ -39,3 +42,20 @@ def test_the_other_card_takes_over_for_as_long(hosts: int, card: int) -> None:
     back = re.findall(r"\[rank (\d)\] WARN rank (\d+) at \S+: the connection over w\d+, \S+, is back; 2 of 2", words)
     # The share is everything again with the first peer that is reached in full; others may follow later.
     assert {("0", str(rank)) for rank in range(1, hosts)} & set(back), words
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_a_slow_card_carries_less_for_as_long(hosts: int) -> None:
+    """At half of its rate a third of the bytes; then half of them again. Nobody asks for it."""
+    spec = at_rate(spec_of(parse(f"rail:boxes={hosts},gpus=1,rails=2")), DEFAULT_RATE)
+    (wire,) = spec.wires_between("nic0.1-rail1")
+    lines = [shape_line(wire, DEFAULT_RATE * part) for part in (Fraction(1, 2), Fraction(1))]
+    said: list[bytes] = []
+    with Lab(spec) as lab:
+        code = lab.run([sys.executable, "-m", "tests.lab.unequal_rails", str(SIZE), *lines], write=said.append)
+    words = b"".join(said).decode(errors="replace")
+    assert code == 0, words
+    before, slow, after = map(float, re.findall(r"shares (\S+) (\S+) (\S+)", words)[0])
+    assert 0.45 < before < 0.55, words
+    assert 0.28 < slow < 0.42, words
+    assert 0.45 < after < 0.55, words

@@ -120,6 +120,12 @@ void TcpFlow::keep_last(std::byte* slot) {
   }
 }
 
+std::size_t TcpFlow::backlog() const {
+  std::size_t bytes = unacknowledged(socket_.get());
+  for (std::size_t entry = first_; entry < outbox_.size(); ++entry) bytes += outbox_[entry].bytes();
+  return bytes - (first_ < outbox_.size() ? written_ : 0);
+}
+
 std::size_t TcpFlow::unsent_frames() const {
   const auto unsent = std::span(outbox_).subspan(first_);
   return static_cast<std::size_t>(

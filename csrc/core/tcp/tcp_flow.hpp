@@ -52,6 +52,8 @@ class TcpFlow {
   static constexpr std::uint32_t kPart = 128 * 1024;
   /// Copies the unsent rest of the payload pushed last, if any, to `slot`, and sends it from there.
   void keep_last(std::byte* slot);
+  /// Bytes that wait here, or in the kernel until the peer's has acknowledged them.
+  [[nodiscard]] std::size_t backlog() const;
   /// Data frames, not credits, that the kernel has never taken completely.
   [[nodiscard]] std::size_t unsent_frames() const;
   [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }

@@ -50,12 +50,12 @@ void TcpLink::give_up(const Error& why) {
 }
 
 void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  enqueue(key, number, header, payload);
+  enqueue(flow_for(key, header), key, number, header, payload);
   if (!std::exchange(called_, true)) requests_.call();
 }
 
-void TcpLink::enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
-  TcpFlow& flow = flow_for(key, header);
+void TcpLink::enqueue(TcpFlow& flow, StreamKey key, std::uint64_t number, const FrameHeader& header,
+                      const std::byte* payload) {
   const FramePrefix prefix = data_prefix(key, number);
   const Priority priority = shape().priority_of(key.window);
   if (!has_spare()) return flow.push_in_parts(prefix, header, payload, priority);
@@ -76,12 +76,12 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
   pay_credits(true);
   if (has_spare()) {  // another flow may have to send it again
     std::memcpy(slot, payload, header.length);
-    enqueue(key, number, header, slot);
+    enqueue(flow, key, number, header, slot);
     unwatched_ = true;
     if (flow.write() == TcpFlow::Outcome::ended) end(flow);
     return;
   }
-  enqueue(key, number, header, payload);
+  enqueue(flow, key, number, header, payload);
   if (flow.write() == TcpFlow::Outcome::ended) {
     end(flow);
   } else {
@@ -90,9 +90,22 @@ void TcpLink::pass(StreamKey key, std::uint64_t number, const FrameHeader& heade
 }
 
 // The slices of every message are dealt to the flows starting with the same flow, so on every flow an operation's
-// slices come before those of later operations, which never take part of the wire from it.
+// slices come before those of later operations, which never take part of the wire from it. A long slice goes to another
+// flow if that is ahead by more than a slice: the wires may have unequal rates, and those may change.
 TcpFlow& TcpLink::flow_for(StreamKey key, const FrameHeader& header) {
-  return flows_[used_[(header.slice + key.channel) % used_.size()]];
+  TcpFlow& next = flows_[used_[(header.slice + key.channel) % used_.size()]];
+  if (used_.size() == 1 || header.length <= StreamShape::kShortFrame) return next;
+  TcpFlow* ahead = &next;
+  const std::size_t most = next.backlog();
+  std::size_t least = most;
+  for (const std::size_t flow : used_) {
+    if (&flows_[flow] == &next || least <= header.length) continue;
+    if (const std::size_t backlog = flows_[flow].backlog(); backlog + header.length < least) {
+      least = backlog;
+      ahead = &flows_[flow];
+    }
+  }
+  return *ahead;
 }
 
 bool TcpLink::wants_write() const {

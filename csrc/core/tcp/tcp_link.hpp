@@ -82,7 +82,7 @@ class TcpLink final : public FrameLink {
   [[nodiscard]] bool in_use(std::size_t flow) const { return std::ranges::find(used_, flow) != used_.end(); }
   void restore(std::size_t flow, std::uint16_t number);
   [[nodiscard]] FramePrefix about(std::uint32_t kind, std::size_t flow) const;
-  void enqueue(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload);
+  void enqueue(TcpFlow& flow, StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload);
   void end(TcpFlow& flow);
   void abandon(std::size_t flow, const TcpAddress& local, const std::string& why);
   [[nodiscard]] std::size_t send_again(std::size_t flow);

@@ -74,8 +74,12 @@ bool acknowledged(int socket) {
   tcp_info info{};
   socklen_t length = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state == TCP_CLOSE) return true;
+  return unacknowledged(socket) == 0;
+}
+
+std::size_t unacknowledged(int socket) {
   int queued = 0;
-  return ioctl(socket, SIOCOUTQ, &queued) != 0 || queued == 0;
+  return socket >= 0 && ioctl(socket, SIOCOUTQ, &queued) == 0 ? static_cast<std::size_t>(queued) : 0;
 }
 
 }  // namespace syntony

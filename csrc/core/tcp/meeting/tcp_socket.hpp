@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "core/error.hpp"
@@ -38,5 +39,7 @@ struct SocketPulse {
 /// True if the peer's kernel has everything that was written to the socket, or never will because it is broken. Only
 /// then does closing lose nothing: closing with unread input resets the connection and drops what is in flight.
 [[nodiscard]] bool acknowledged(int socket);
+/// Bytes written to the socket that the peer's kernel has not acknowledged.
+[[nodiscard]] std::size_t unacknowledged(int socket);
 
 }  // namespace syntony
