@@ -32,7 +32,7 @@ from syntony.topologies.topology import Topology
 
 SLACKS = (0.01, 0.04, 0.1, 0.3)
 """How far above the bound links may be loaded; tried one after another until the trees fit."""
-LEAST_SLACK = 0.001
+LEAST_SLACK = 0.002
 """Tried before, for existing trees: few are moved, so most fit as well as they did."""
 FINE = 256
 """Trees are cut until the slowest link can carry at least this many."""
