@@ -20,6 +20,7 @@ from syntony.synth.engines import workers
 from syntony.synth.engines.auto import CANDIDATES, Candidate, Found, _Agenda, attempts, candidates, run, seconds_at
 from syntony.synth.engines.engine import Budget, EngineError, SlowerError
 from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.pipeline.slicing import in_slices
 from syntony.synth.engines.portfolio import EXACT, KEEP, Entry, Portfolio, portfolio
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.engines.workers import Cutting, Question, Refused, Workers, busiest
@@ -90,8 +91,11 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
     slow = agenda.beside(2)
     assert slow is not None
     assert slow.engine == "pipeline"
+    prompt = []
     for question in agenda.prompt():
+        prompt.append(question.engine)
         agenda.hear(Found(question.engine, schedule, 20.0 if question.engine == "bfb" else 2.0))
+    assert ("greedy" in prompt) == early  # its crossing messages wait for something faster to be known
     asked: list[tuple[str, bool]] = []
     while (question := agenda.next([slow], 2)) and len(asked) < 20:
         asked.append((question.engine, isinstance(question, Cutting)))
@@ -190,6 +194,25 @@ def test_what_is_far_slower_than_the_best_is_simulated_roughly(
     roughly = min(lengths)
     assert seconds_at(schedule, size, seconds) == seconds
     assert min(lengths) < roughly
+
+
+def test_what_is_cut_already_is_not_cut_again_to_be_compared(
+    small: tuple[Topology, Collective], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many messages follow each other on a lane, whole ones tell as much."""
+    size = 1 << 30
+    cut = in_slices(forest.run(*small, size, Budget()), 64)
+    lengths: list[int] = []
+
+    def noted(schedule: Schedule, size: int, length: int) -> Simulation:
+        lengths.append(length)
+        return simulate(schedule, size, length)
+
+    seconds = seconds_at(cut, size)
+    monkeypatch.setattr(workers, "simulate", noted)
+    assert seconds_at(cut, size, most=1) == pytest.approx(seconds, rel=0.02)
+    assert len(lengths) == 1
+    assert lengths[0] >= cut.collective.bytes_of_chunks(size).max()
 
 
 def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, Collective]) -> None:

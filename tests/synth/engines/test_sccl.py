@@ -162,7 +162,8 @@ def test_without_limits_the_engine_picks_a_point(kind: str) -> None:
 
 
 def test_questions_passed_over_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A point found after a question was left open says which; without a patience an open question is an error."""
+    """A point found after a question was left open says which, and that nearly equal ratios were skipped; without a
+    patience an open question is an error."""
     topology, collective = parse("dgx1"), Collective.make("all_gather", 8)
     assert "not decided" not in next(pareto(topology, collective, Budget(), patience=60)).schedule.proof
     asked: list[tuple[int, int, int]] = []
@@ -176,9 +177,10 @@ def test_questions_passed_over_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(frontier, "spread", impatient)
     point = next(pareto(topology, collective, Budget(), patience=60))
-    assert asked == [(2, 2, 3), (4, 2, 6), (6, 2, 9), (5, 2, 8)]
+    assert asked == [(2, 2, 3), (5, 2, 8)]
     assert (point.ratio, point.optimal) == (Fraction(8, 5), False)
-    assert "R/C >= 3/2 in 2 steps (linear bound); not decided in time: (C, S, R) = (2, 2, 3), (" in point.schedule.proof
+    told = "R/C >= 3/2 in 2 steps (linear bound); not decided in time: (C, S, R) = (2, 2, 3), and 2 others"
+    assert told in point.schedule.proof
     with pytest.raises(OutOfTimeError, match=r"too hard \(proven so far: R/C >= 3/2 in 2 steps\)"):
         next(pareto(topology, collective, Budget()))
 

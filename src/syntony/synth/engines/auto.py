@@ -40,6 +40,9 @@ PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy", "bfb")
 """Engines that run first, in this process,"""
 SMALL = 48
 """on networks of up to this many ranks."""
+SPARED = ("greedy",)
+"""Quick engines that come last where latency does not matter: they are rarely the best there, and their many crossing
+messages take long to simulate unless something faster is known."""
 MOST_WORKERS = 4
 """Each worker needs the memory of a search."""
 PATIENCE = 0.5
@@ -319,6 +322,7 @@ class _Agenda:
         if answer.schedule.bounds is not None:
             latency = answer.schedule.bounds.latency.seconds
             self._startups = latency > STARTUPS * answer.schedule.bounds.seconds(self._size)
+            self._soon.sort(key=lambda engine: (engine in SPARED and not self._startups, self._place[engine]))
         self._best = min(self._best, answer.seconds)
         if not answer.cut and answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds

@@ -51,9 +51,16 @@ def solve_exactly(
 
 
 def spread(
-    topology: Topology, collective: Collective, steps: int, rounds: int, budget: Budget, solver: str = "CP-SAT"
+    topology: Topology,
+    collective: Collective,
+    steps: int,
+    rounds: int,
+    budget: Budget,
+    solver: str = "CP-SAT",
+    linear: Fraction | None = None,
 ) -> Schedule:
-    """The same for a collective without sums, without bounds and proof."""
+    """The same for a collective without sums, without bounds and proof. `linear`: rounds that are known to be needed in
+    these steps, as `rounds_floor_in` finds them."""
     network = Network(topology, collective)
     bounds = bounds_of(topology, collective)
     limits = f"{counted(chunk_count(collective), 'chunk')}, {counted(steps, 'step')}, {counted(rounds, 'round')}"
@@ -69,7 +76,7 @@ def spread(
     if len(collective.chunks) * len(routes.routes) * steps > MAX_SENDS:
         raise UndecidedError(f"{description} is too large for engine sccl; use --engine greedy")
     instance = Instance(network, routes.routes, steps, rounds)
-    return _decoded(instance, decide(Question(instance, routes, description, floor, solver), budget))
+    return _decoded(instance, decide(Question(instance, routes, description, floor, solver, linear), budget))
 
 
 def chunk_count(collective: Collective) -> int:

@@ -46,6 +46,8 @@ MIN_CUTS = 6
 """Chunks are cut into up to this many pieces, or into twice as many as the lower bound on R/C needs,"""
 MAX_CUTS = 48
 """but never into more than this."""
+STRIDE = Fraction(1, 200)
+"""With patience, after an instance that was not decided, ratios greater by no more than this part are skipped."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ def pareto(
     """The frontier by growing steps.
 
     Raises UndecidedError if an instance cannot be decided; points yielded before stay valid. With `patience` (seconds),
-    an instance that takes longer is skipped, and the proof of the point names it: the point may not be on the frontier.
+    an instance that takes longer is skipped, with those of nearly the same R/C, and the proof of the point says so: the
+    point may not be on the frontier.
     """
     walk = partial(_walk, budget=budget, patience=patience, solver=solver)
     if collective.kind == "all_reduce":
@@ -126,17 +129,21 @@ def _walk(
             yield _Stage(least, None)
             continue
         ruled_out = _RuledOut(collective, steps, least)
-        found = None
+        found, next_ratio = None, Fraction(0)
         for ratio, rounds, pieces in _candidates(steps, least, best, ruled_out.cuts):
+            if ratio < next_ratio:
+                ruled_out.skipped += 1
+                continue
             finer = _cut_finer(collective, pieces)
             question = budget if patience is None else Budget(min(patience, budget.left()))
             numbers = f"({chunk_count(finer)}, {steps}, {rounds})"
             try:
-                schedule = spread(topology, finer, steps, rounds, question, solver)
+                schedule = spread(topology, finer, steps, rounds, question, solver, least * pieces)
             except UndecidedError as error:
                 if patience is None or not budget.left() or not isinstance(error, OutOfTimeError):
                     raise type(error)(f"{error} (proven so far: {ruled_out.bound})") from error
                 ruled_out.undecided.append(numbers)
+                next_ratio = ratio * (1 + STRIDE)
                 continue
             except EngineError:
                 ruled_out.refuted.append(numbers)
@@ -160,6 +167,7 @@ class _RuledOut:
     least: Fraction
     refuted: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    skipped: int = 0
 
     @property
     def cuts(self) -> int:
@@ -179,7 +187,8 @@ class _RuledOut:
         if self.refuted:
             proven.append("proven infeasible: (C, S, R) = " + ", ".join(self.refuted))
         if self.undecided:
-            proven.append("not decided in time: (C, S, R) = " + ", ".join(self.undecided))
+            also = f", and {self.skipped} others with hardly more R/C" if self.skipped else ""
+            proven.append("not decided in time: (C, S, R) = " + ", ".join(self.undecided) + also)
         else:
             ratio = found / weight_count(self.collective)
             proven.append(f"so none below {ratio} with chunks cut into up to {self.cuts}")

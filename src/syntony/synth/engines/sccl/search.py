@@ -21,6 +21,10 @@ from syntony.synth.symmetry.reversal import in_owned_chunks
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
 
+PATIENCE = 0.2
+"""An instance of the frontier may take this many seconds, or"""
+SHARE = 0.05
+"""this part of the time limit if that is more."""
 SOLVERS = {"": "CP-SAT", "z3": "z3"}
 """By the engine's argument."""
 
@@ -47,8 +51,12 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     found = [_fewest_rounds(topology, collective, least, budget, solver)]
     alpha = min(link.alpha for link in topology.links)
     moving = float(size * bounds_of(topology, collective).throughput.seconds_per_byte)
+    if budget.better is not None:
+        budget.better(found[0])
     with suppress(UndecidedError):
-        for point in pareto(topology, collective, budget, budget.timeout / 20, solver):
+        for point in pareto(topology, collective, budget, max(PATIENCE, SHARE * budget.timeout), solver):
+            if budget.better is not None and _cost(point.schedule, size) < min(_cost(other, size) for other in found):
+                budget.better(point.schedule)
             found.append(point.schedule)
             if (point.steps + 1) * alpha + moving >= min(_cost(schedule, size) for schedule in found):
                 break

@@ -33,21 +33,25 @@ Z3_SYMMETRIC_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Question:
-    """An instance, in the words of its collective, over these routes; a bound on its rounds, and who is to solve it."""
+    """An instance, in the words of its collective, over these routes; a bound on its rounds, and who is to solve it.
+
+    linear  the linear bound on its rounds, if that is known already
+    """
 
     instance: Instance
     routes: Routes
     words: str
     floor: Fraction
     solver: str = "CP-SAT"
+    linear: Fraction | None = None
 
 
 def decide(question: Question, budget: Budget) -> list[Send]:
     """Sends that solve it. Raises EngineError: that there are none is proven; OutOfTimeError: it is not known."""
     instance, words = question.instance, question.words
     where = "" if question.routes.complete else " over shortest routes"
-    least = question.floor
-    linear: Fraction | None = None
+    linear = question.linear
+    least = max(question.floor, linear or question.floor)
     answer: Answer = None
     if question.solver == "z3":
         answer = _by_z3(instance, budget)
