@@ -22,6 +22,7 @@ KEEP = {
     "impi": ("-disable-auto-cleanup",),
     "mpich": ("-disable-auto-cleanup",),
     "openmpi": ("--continuous",),
+    "ray": (),
     "srun": ("--kill-on-bad-exit=0",),
     "torchrun": (),
 }
@@ -32,6 +33,11 @@ def started(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
         if find_spec("torch") is None:
             pytest.skip("torch is not installed")
         return torchrun(4, SCRIPT, folder)
+    if launcher == "ray":
+        if find_spec("ray") is None:
+            pytest.skip("ray is not installed")
+        environment = os.environ | {"SYNTONY_SECRET": "sesame", "RAY_USAGE_STATS_ENABLED": "0"}
+        return ran([sys.executable, str(SCRIPT.with_name("ray_tasks.py")), str(folder)], environment)
     if launcher == "srun":
         with slurm(folder / "slurm") as environment:
             return ran(["srun", *KEEP[launcher], "-n", "4", sys.executable, str(SCRIPT), str(folder)], environment)
