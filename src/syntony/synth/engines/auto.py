@@ -283,7 +283,7 @@ class _Agenda:
         cut_first = in_turn and not at_work.issuperset(hopeful)
         slow = len(at_work & self._slow)
         if self._beside and (not others or (most > 1 and slow < 1 + (second and not cut_first))):
-            return self._long(most - len(busy) - bool(others))
+            return self._long(most - slow)  # quick ones are soon done
         if self._soon and not cut_first:
             engine = self._soon.pop(0)
             left, self._first = left if self._first else left * PATIENCE, False
@@ -306,7 +306,7 @@ class _Agenda:
         return self._long(most - 1) if self._beside and most > 1 else None
 
     def _long(self, room: int) -> Question:
-        """The next slow question, if this many can run at once."""
+        """The next slow question, if this many slow ones can run at once."""
         alone = len(self._beside) <= room or self._beside[0].takes == "long"
         asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
         seconds = share * SEARCHING * self._budget.left()
