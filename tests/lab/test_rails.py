@@ -3,14 +3,16 @@ that becomes slow carries less. Needs root (see test_lab)."""
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from syntony.base.command import UserError
-from syntony.benchmarks.sim_vs_lab.rails import measure
+from syntony.benchmarks.sim_vs_lab.rails import measure, mending_of
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import DEFAULT_RATE, at_rate, spec_of
 from syntony.lab.wires.network import shape_line
@@ -59,3 +61,18 @@ def test_a_slow_card_carries_less_for_as_long(hosts: int) -> None:
     assert 0.45 < before < 0.55, words
     assert 0.28 < slow < 0.42, words
     assert 0.45 < after < 0.55, words
+
+
+def test_all_reduces_are_balanced_by_themselves(tmp_path: Path) -> None:
+    """Once a card is lost, and until it is back; all ranks choose the same for each, though callers are ahead."""
+    spec = at_rate(spec_of(parse("rail:boxes=3,gpus=1,rails=2")), DEFAULT_RATE)
+    (wire,) = spec.wires_between("nic0.1-rail1")
+    mending = tmp_path / "mending"
+    mending.write_text("\n".join(mending_of(spec, wire.name)))
+    said: list[bytes] = []
+    with Lab(spec) as lab:
+        arguments = [str(4 << 20), wire.name, str(mending), str(seed := random.randrange(1 << 30))]
+        code = lab.run([sys.executable, "-m", "tests.lab.balanced_rails", *arguments], write=said.append)
+    words = b"".join(said).decode(errors="replace")
+    assert code == 0, (seed, words)
+    assert re.search(r"balanced \d+ \d+ True", words), (seed, words)

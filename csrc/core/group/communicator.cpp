@@ -7,6 +7,7 @@
 
 #include "core/group/fabric.hpp"
 #include "core/group/group.hpp"
+#include "core/group/rail_balance.hpp"
 #include "core/group/regroup.hpp"
 #include "core/group/staging.hpp"
 #include "core/in_network/aggregation_thread.hpp"
@@ -59,6 +60,10 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
+  if (group_->fabric().rails() > 1 && size() > 2) {
+    const auto windows = static_cast<std::uint32_t>((group_->fabric().shape().windows - 1) / kPriorities);
+    balance_ = std::make_unique<RailBalance>(size(), windows, recorder()->wires());
+  }
   tune();
   log(LogLevel::info, [&] {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Work::Clock::now() - begin);
@@ -152,6 +157,7 @@ std::shared_ptr<Work> Communicator::run(Call call) {
   if (call.options.partition == 0 || size() == 1) {  // alone, nothing waits between parts
     StagedCall whole = staged(std::move(call), crossed, counts);
     fit(whole);
+    if (balance_) balance(whole);
     return submit(std::move(whole));
   }
   std::vector<StagedCall> parts;
@@ -188,6 +194,34 @@ StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts)
   staged.lifetime = lifetime(staged.call.options);
   staged.call.options.priority = priority_of(staged.call.options);
   return staged;
+}
+
+void Communicator::balance(StagedCall& staged) {
+  const Call& call = staged.call;
+  const bool concerned = call.collective == Collective::all_reduce && call.known_bytes(size()) >= RailBalance::kLarge &&
+                         call.options.algorithm == "auto" && !canonical_ &&
+                         call.options.priority.value_or(Priority::normal) == Priority::normal &&
+                         selector_->own_choice(call.collective) && !staged.selection.in_network();
+  if (!concerned) return;
+  if (const std::shared_ptr<RailBalance::Comparison> comparison = balance_->due()) {
+    Call gather{.collective = Collective::all_gather, .dtype = DType::float64};
+    for (double& left : comparison->all) {
+      const bool ours = &left - comparison->all.data() == rank();
+      gather.blocks.push_back({ours ? reinterpret_cast<const std::byte*>(&comparison->mine) : nullptr,
+                               reinterpret_cast<std::byte*>(&left), 1});
+    }
+    gather.options.algorithm = "direct";
+    gather.options.async = true;
+    gather.options.priority = Priority::normal;
+    gather.options.keep_alive = comparison;
+    const std::shared_ptr<Work> work = group_->launch(this->staged(std::move(gather), false, 0));
+    balance_->launched(work->descriptor().sequence, comparison);
+  }
+  staged.reconsidered = [this](std::uint64_t sequence) -> std::optional<Selector::Selection> {
+    const std::optional<Shares> shares = balance_->shares(sequence);
+    if (!shares) return std::nullopt;
+    return selector_->select_shares(*shares);
+  };
 }
 
 std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {

@@ -26,6 +26,7 @@ namespace syntony {
 
 class ProgressEngine;
 class Group;
+class RailBalance;
 struct StagedCall;
 class PreparedProgram;
 class Tuner;
@@ -131,6 +132,8 @@ class Communicator {
   [[nodiscard]] Selector::Selection choose(const Call& call);
   /// `crossed` and `counts` are those of the whole call, of which this one may be a part.
   [[nodiscard]] StagedCall staged(Call&& call, bool crossed, std::uint64_t counts);
+  /// Prepares a large all_reduce for network cards that fail or recover; it may launch a comparison before it.
+  void balance(StagedCall& staged);
   std::shared_ptr<Work> submit(StagedCall&& staged);
   std::shared_ptr<Work> submit(std::vector<StagedCall> parts);
   /// What `auto` means when sums are to be canonical.
@@ -156,6 +159,8 @@ class Communicator {
   std::mutex regrouping_;
   std::uint32_t regroupings_ = 0;
   std::unique_ptr<Selector> selector_;
+  std::unique_ptr<RailBalance>
+      balance_;  // null: hosts have one network card, or two ranks, for which it would do nothing
   std::unique_ptr<Group> group_;
 };
 

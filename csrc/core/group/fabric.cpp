@@ -150,6 +150,12 @@ std::size_t most_sockets(const std::vector<std::string>& published, const TcpOpt
   return most;
 }
 
+std::size_t most_rails(const std::vector<std::string>& published) {
+  std::size_t most = 1;
+  for (const std::string& text : published) most = std::max(most, TcpEndpoints::parse(text).rails);
+  return most;
+}
+
 std::string wanted_transport() {
   const char* const variable = std::getenv("SYNTONY_TRANSPORT");
   std::string wanted = variable == nullptr || *variable == '\0' ? "tcp" : variable;
@@ -157,6 +163,9 @@ std::string wanted_transport() {
   throw Error(Error::Kind::invalid,
               "SYNTONY_TRANSPORT=" + wanted + " is not a transport between hosts: there are tcp, ucx, libfabric, auto");
 }
+
+/// Not 0: rails are balanced (rail_balance.hpp).
+std::uint64_t balance_wanted() { return environment_number("SYNTONY_BALANCE", 1); }
 
 /// What ranks must have in common, by name.
 using Settings = std::vector<std::pair<std::string, std::string>>;
@@ -166,6 +175,7 @@ Settings settings_of(const StreamShape& shape) {
           {"SYNTONY_SLOT_BYTES", std::to_string(shape.slot_bytes)},
           {"SYNTONY_CREDIT", std::to_string(shape.credit)},
           {"SYNTONY_TRANSPORT", wanted_transport()},
+          {"SYNTONY_BALANCE", std::to_string(balance_wanted())},
           {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
 }
 
@@ -371,6 +381,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
     transport = wires.port->connect(shape_, identity, remote, wires.addresses);
   } else {
     if (hosts_ == size_) longest_slice_ = longest_over_tcp(shape_);
+    if (hosts_ == size_ && balance_wanted() != 0) rails_ = most_rails(published);
     if (longest_slice_ > shape_.slot_bytes) sockets_ = most_sockets(published, options);
     transport =
         std::make_unique<TcpTransport>(over_tcp(shape_, longest_slice_), identity, peers, meeting.get(), remote);

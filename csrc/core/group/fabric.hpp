@@ -57,6 +57,9 @@ class Fabric {
   [[nodiscard]] std::uint32_t longest_slice() const { return longest_slice_; }
   /// Data sockets between two ranks, where these are the most; 1 unless slices may be long. Like longest_slice().
   [[nodiscard]] std::size_t sockets() const { return sockets_; }
+  /// Network cards of the host that has most, if ranks use several over TCP, each alone on its host; else 1. Like
+  /// longest_slice().
+  [[nodiscard]] std::size_t rails() const { return rails_; }
   /// Holds the token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
   /// A secret known only to ranks of this group, for groups derived from it.
@@ -116,6 +119,7 @@ class Fabric {
   StreamShape shape_;
   std::uint32_t longest_slice_ = 0;
   std::size_t sockets_ = 1;
+  std::size_t rails_ = 1;
   Token token_{};  // never sent over the network
   std::size_t hosts_ = 0;
   std::vector<std::uint32_t> box_of_;  // by rank

@@ -141,6 +141,7 @@ class Group final : public Steppable {
   bool watched(const Moving& move);
   void admit(Level& level);
   void admit(Level& level, std::unique_ptr<Operation> operation);
+  void reconsider(Operation& operation);
   void prepare(Operation& operation);
   AggregationThread& aggregation(Priority priority);
   [[nodiscard]] std::uint32_t slice_bytes(const Operation& operation) const;

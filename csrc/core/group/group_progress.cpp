@@ -83,6 +83,7 @@ void Group::admit(Level& level) {
 void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   Operation& operation = *level.running.emplace_back(std::move(next));
   const Descriptor& descriptor = operation.descriptor;
+  if (operation.reconsidered) reconsider(operation);
   ++admitted_;
   operation.done = false;
   operation.share = Share::all;
@@ -100,6 +101,15 @@ void Group::admit(Level& level, std::unique_ptr<Operation> next) {
   operation.work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
   if (operation.shared) operation.shared->show();
+}
+
+void Group::reconsider(Operation& operation) {
+  std::optional<Selector::Selection> other = operation.reconsidered(operation.descriptor.sequence);
+  if (!other) return;
+  operation.selection = *std::move(other);
+  operation.descriptor.program = operation.selection.fingerprint();
+  operation.descriptor.fingerprint = fingerprint_of(operation.descriptor);
+  operation.work->record().shared_unequally();
 }
 
 AggregationThread& Group::aggregation(Priority priority) {

@@ -105,7 +105,7 @@ StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ran
   descriptor.dtype = call.dtype;
   descriptor.op = call.op;
   descriptor.average = call.scaling.average ? 1 : 0;
-  StagedCall staged{std::move(call), std::move(selection), descriptor, {}, {}, {}};
+  StagedCall staged{std::move(call), std::move(selection), descriptor, {}, {}, {}, {}};
   const bool weighs = staged.call.scaling.weighs();
   const bool fits =
       staged.selection.way != Selector::Selection::Way::program || staged.selection.program->program().in_place;

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/call.hpp"
@@ -18,6 +20,8 @@ struct StagedCall {
   Descriptor descriptor;  // without sequence, priority and fingerprint until launched
   Lifetime lifetime;
   std::vector<std::byte> storage;
+  /// What runs it instead, asked with its sequence number when it is admitted (rail_balance.hpp); may be empty.
+  std::function<std::optional<Selector::Selection>(std::uint64_t)> reconsidered;
   std::vector<Block> unpacked;  // where the only block's result is unpacked to, in order; empty: nowhere else
 };
 

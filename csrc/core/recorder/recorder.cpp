@@ -37,6 +37,7 @@ class alignas(64) Recorder::Slot {
     fence(std::memory_order_release);
     facts_.assign(facts);
     state_.store(State::queued, std::memory_order_relaxed);
+    unequal_.store(false, std::memory_order_relaxed);
     started_.store(0, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
     version_.store(version + 2, std::memory_order_release);
@@ -49,6 +50,7 @@ class alignas(64) Recorder::Slot {
     static_cast<Facts&>(record) = facts();
     record.state = state_.load(std::memory_order_acquire);  // before the times, which are written before it
     record.by_caller = by_caller_.load(std::memory_order_relaxed);
+    record.unequal = unequal_.load(std::memory_order_relaxed);
     record.started = started_.load(std::memory_order_relaxed);
     record.finished = record.state >= State::completed ? finished_.load(std::memory_order_relaxed) : 0;
     fence(std::memory_order_acquire);
@@ -65,6 +67,7 @@ class alignas(64) Recorder::Slot {
   Atomic<std::int64_t> finished_{0};
   Atomic<State> state_{State::queued};
   Atomic<bool> by_caller_{false};
+  Atomic<bool> unequal_{false};
 };
 
 Recorder::Recorder(Identity identity, std::size_t entries)
@@ -139,6 +142,10 @@ void Recorder::Ticket::admitted() const {
   if (slot_ != nullptr) slot_->state_.store(State::admitted, std::memory_order_relaxed);
 }
 
+void Recorder::Ticket::shared_unequally() const {
+  if (slot_ != nullptr) slot_->unequal_.store(true, std::memory_order_relaxed);
+}
+
 void Recorder::Ticket::started() const {
   if (slot_ != nullptr && slot_->started_.load(std::memory_order_relaxed) == 0)
     started(std::chrono::steady_clock::now());
@@ -195,7 +202,7 @@ std::vector<Recorder::Record> Recorder::records() const {
     const std::lock_guard lock(mutex_);  // after the slots, so that every name they refer to is present
     names = names_;
   }
-  for (Record& record : records) record.program_name = names[record.program];
+  for (Record& record : records) record.program_name = record.unequal ? "two_shot" : names[record.program];
   std::ranges::sort(records, {}, &Record::number);
   return records;
 }

@@ -70,6 +70,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   struct Record : Facts {
     std::string program_name;
     State state = State::queued;
+    bool unequal = false;    // shared_unequally()
     bool by_caller = false;  // finished by the thread that waited for it, not by the progress engine's
     std::int64_t started = 0;
     std::int64_t finished = 0;
@@ -97,6 +98,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     Ticket() = default;
     Ticket(Recorder* recorder, Slot* slot) : recorder_(recorder), slot_(slot) {}
     void admitted() const;
+    /// It runs as `two_shot` after all (core/group/rail_balance.hpp).
+    void shared_unequally() const;
     void started() const;  // the first call counts
     void started(std::chrono::steady_clock::time_point at) const;
     void finished(bool failed, bool by_caller) const;

@@ -71,6 +71,14 @@ void Wires::look(Entry& entry) {
                      .resent = info.tcpi_total_retrans});
 }
 
+std::vector<Wires::State> Wires::states() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<State> states;
+  states.reserve(entries_.size());
+  for (const Entry& entry : entries_) states.push_back({entry.wire.peer, entry.wire.lost});
+  return states;
+}
+
 std::vector<Wires::Wire> Wires::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<Wire> wires;

@@ -68,11 +68,18 @@ class Wires : public std::enable_shared_from_this<Wires> {
     bool lost = false;                // it has ended before its group
   };
 
+  /// Of a socket, without its samples.
+  struct State {
+    std::uint32_t peer = 0;
+    bool lost = false;
+  };
+
   /// Takes the place of a lost one.
   [[nodiscard]] Watched watch(std::uint32_t peer, std::uint32_t flow, int socket);
   /// Samples every open socket, unless that was done within the last 0.9 s.
   void sample();
   [[nodiscard]] std::vector<Wire> all() const;
+  [[nodiscard]] std::vector<State> states() const;
 
  private:
   struct Entry {

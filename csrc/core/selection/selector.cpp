@@ -157,6 +157,21 @@ Selector::Selection Selector::select_own(Collective collective, std::uint32_t ro
   return answer(automatic(collective, bytes), collective, root, bytes);
 }
 
+bool Selector::own_choice(Collective collective) {
+  const std::lock_guard lock(mutex_);
+  return shares_.empty() && !ranges_.contains({"auto", collective});
+}
+
+Selector::Selection Selector::select_shares(const std::vector<std::uint32_t>& shares) {
+  const std::lock_guard lock(mutex_);
+  if (last_shares_.first != shares) {
+    last_shares_ = {shares, std::make_shared<PreparedProgram>(
+                                build("two_shot", Collective::all_reduce, ranks_, 0, boxes(), shares))};
+    write_log(LogLevel::info, "large all_reduces are two_shot with unequal shares, as network cards have failed");
+  }
+  return {last_shares_.second};
+}
+
 Selector::Selection Selector::answer(const Choice& choice, Collective collective, std::uint32_t root,
                                      std::size_t bytes) {
   tell(choice, collective, bytes);

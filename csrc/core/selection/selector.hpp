@@ -72,6 +72,10 @@ class Selector {
   /// chooses it for an all_reduce of more than a few bytes. Must be the same on all ranks. Throws Error(invalid) unless
   /// there is one per rank and not all are 0.
   void set_shares(std::vector<std::uint32_t> shares);
+  /// True if `auto` is our own choice for this collective: no table, no rules, no shares that somebody has set.
+  [[nodiscard]] bool own_choice(Collective collective);
+  /// all_reduce as `two_shot` with these shares, for this call only.
+  [[nodiscard]] Selection select_shares(const std::vector<std::uint32_t>& shares);
   /// What `select` would choose: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
@@ -110,6 +114,7 @@ class Selector {
     Selection answer;
   };
   std::array<Recent, 64> recent_;
+  std::pair<std::vector<std::uint32_t>, std::shared_ptr<const PreparedProgram>> last_shares_;  // of select_shares()
 };
 
 }  // namespace syntony

@@ -64,7 +64,7 @@ def measure(network: str, card: int, after: float, size: int = SIZE) -> tuple[Lo
         said: list[bytes] = []
         spec = at_rate(spec_of(parse(network)), DEFAULT_RATE)
         device = spec.wires_between(f"nic0.{card}-rail{card}")[0].name
-        mending.write_text("\n".join(_mending(spec, device)))
+        mending.write_text("\n".join(mending_of(spec, device)))
         rank = [sys.executable, "-m", "syntony.benchmarks.sim_vs_lab.rails_rank"]
         with Lab(spec) as lab:
             code = lab.run([*rank, str(size), device, str(after), str(mending), str(results)], write=said.append)
@@ -74,7 +74,7 @@ def measure(network: str, card: int, after: float, size: int = SIZE) -> tuple[Lo
         return Lost(**json.loads(results.read_text())), words
 
 
-def _mending(spec: LabSpec, device: str) -> list[str]:
+def mending_of(spec: LabSpec, device: str) -> list[str]:
     """What brings rank 0's `device` up again: the kernel has dropped its routes and neighbours."""
     host = spec.host_of[0]
     lines = ip_lines(spec, host, [route for route in routes_of(spec) if route.machine == host.id])

@@ -206,7 +206,7 @@ def unequal_environment(rank: Rank, variable: str) -> str:
     return odd_environment(rank)
 
 
-@pytest.mark.parametrize("variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES"])
+@pytest.mark.parametrize("variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_BALANCE"])
 def test_settings_that_must_be_equal_are_compared(variable: str) -> None:
     for said in run_as_processes(unequal_environment, 2, variable):
         assert f"has {variable}=" in said
