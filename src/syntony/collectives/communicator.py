@@ -115,9 +115,9 @@ class Communicator(Verbs):
         """Sets each rank's rate (`set_rates`) to the share of its network that has not failed, and returns the rates.
 
         Where hosts have several network cards and one fails, its traffic moves to the others by itself, and back once
-        it has recovered; this gives the host with fewer cards less to do meanwhile. Every rank must call it between the
-        same calls, for instance once in a hundred steps; it takes some milliseconds. Without a failure it changes
-        nothing.
+        it has recovered; this gives the host with fewer cards less to do meanwhile. Large all_reduces of `auto` do that
+        by themselves where no table or rule is followed (docs/transports.md). Every rank must call it between the same
+        calls, for instance once in a hundred steps; it takes some milliseconds. Without a failure it changes nothing.
         """
         rates = agreed_rails(self)
         if min(rates) < 1 or self._unbalanced:
