@@ -27,6 +27,7 @@
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 #include "core/tcp/tcp_wire.hpp"
+#include "core/tls/tls_library.hpp"
 #include "core/ucx/ucx_port.hpp"
 
 namespace syntony {
@@ -71,6 +72,17 @@ std::string text_of(const SipHash& hash) { return std::to_string(hash[0]) + "." 
 SipKey known_secret(const Bootstrap& bootstrap) {
   const char* secret = std::getenv("SYNTONY_SECRET");
   return sip_key_of(bootstrap.secret() + ":" + (secret == nullptr ? "" : secret));
+}
+
+/// A key that everybody can learn keeps nothing from anybody.
+void require_encryption(const Bootstrap& bootstrap) {
+  (void)TlsLibrary::get();
+  const char* const secret = std::getenv("SYNTONY_SECRET");
+  if (!bootstrap.secret().empty() || (secret != nullptr && *secret != '\0')) return;
+  throw Error(
+      Error::Kind::invalid,
+      "SYNTONY_ENCRYPTION=tls needs a secret, because who reads what ranks exchange while they meet would learn "
+      "the keys: set SYNTONY_SECRET to one random value at all ranks of the job (openssl rand -hex 16 makes one)");
 }
 
 /// Proves that the author of `token` knows the secret.
@@ -176,6 +188,7 @@ Settings settings_of(const StreamShape& shape) {
           {"SYNTONY_CREDIT", std::to_string(shape.credit)},
           {"SYNTONY_TRANSPORT", wanted_transport()},
           {"SYNTONY_BALANCE", std::to_string(balance_wanted())},
+          {"SYNTONY_ENCRYPTION", TcpOptions::encryption_wanted()},
           {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
 }
 
@@ -212,6 +225,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
   if (hosts_ > 1) {
     const auto listen = [&] {
       options = TcpOptions::from_environment();
+      if (options.encrypts) require_encryption(bootstrap);
       return listener.emplace(options).published();
     };
     published = agree(bootstrap, "tcp", listen, name);
@@ -309,6 +323,14 @@ Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
   if (wanted == "tcp") {
     decided("tcp", "");
     return {};
+  }
+  if (TcpOptions::encryption_wanted() == "tls") {
+    if (wanted == "auto") {
+      decided("tcp", ", which can encrypt");
+      return {};
+    }
+    throw Error(Error::Kind::invalid,
+                "SYNTONY_TRANSPORT=" + wanted + " cannot encrypt: with SYNTONY_ENCRYPTION=tls it must be tcp");
   }
   constexpr char kNot = '-', kHere = '+';  // followed by the reason why not, or the address
   std::shared_ptr<Port> port;

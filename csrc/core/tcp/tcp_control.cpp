@@ -94,13 +94,14 @@ TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbo
   }
 }
 
-TcpControl::Edge& TcpControl::join(std::uint32_t rank, UniqueFd socket) {
+TcpControl::Edge& TcpControl::join(std::uint32_t rank, TcpStream socket) {
   epoll_event event = interest(EPOLLIN | EPOLLRDHUP, edges_.size());
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
     throw system_error("cannot watch a socket", errno);
   }
   Edge& edge = edges_.emplace_back(rank, identity_.ranks);
   edge.socket = std::move(socket);
+  if (edge.socket.encrypted()) (void)edge.socket.send({});  // the end that dials begins, whoever speaks first
   return edge;
 }
 
@@ -200,9 +201,9 @@ void TcpControl::leave() {
   flood(Kind::leave, identity_.rank, own_status()->bytes);
   const Clock::time_point deadline = Clock::now() + kLongestGoodbye;
   for (Edge& edge : edges_) {
-    while (edge.socket && (!edge.outbox.empty() || !acknowledged(edge.socket.get())) && Clock::now() < deadline) {
+    while (edge.socket && (edge.unsent() || !acknowledged(edge.socket.get())) && Clock::now() < deadline) {
       // Acknowledgements cause no event, hence the millisecond.
-      pollfd room{edge.socket.get(), static_cast<short>(edge.outbox.empty() ? 0 : POLLOUT), 0};
+      pollfd room{edge.socket.get(), static_cast<short>(edge.blocked ? POLLOUT : 0), 0};
       poll(&room, 1, 1);
       write(edge);
     }
@@ -228,16 +229,20 @@ void TcpControl::send(Edge& edge, Kind kind, std::uint32_t of, std::span<const s
 void TcpControl::write(Edge& edge) {
   bool blocked = false;
   std::size_t written = 0;
-  while (edge.socket && written < edge.outbox.size() && !blocked) {
-    const ssize_t n = ::send(edge.socket.get(), edge.outbox.data() + written, edge.outbox.size() - written,
-                             MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (edge.socket && (written < edge.outbox.size() || edge.socket.pending()) && !blocked) {
+    iovec rest{edge.outbox.data() + written, edge.outbox.size() - written};
+    const ssize_t n = edge.socket.send({&rest, 1});
     if (n >= 0) {
       written += static_cast<std::size_t>(n);
+      blocked = edge.socket.pending();
+    } else if (errno == EINPROGRESS) {
+      break;  // listen() tries again when the other end has answered
     } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) {
       blocked = true;  // from now on, so that nobody repeats it
     } else if (errno != EINTR) {
-      written =
-          edge.outbox.size();  // broken for writing; what the peer sent before, perhaps a goodbye, has yet to be read
+      // Broken for writing; what the peer sent before, perhaps a goodbye, has yet to be read.
+      written = edge.outbox.size();
+      break;
     }
   }
   drop_front(edge.outbox, written);
@@ -333,15 +338,17 @@ void TcpControl::listen() {
     place == kMeeting ? meeting_->progress() : read(edges_[place]);
   }
   for (Edge& edge : edges_) {
-    if (!edge.outbox.empty()) write(edge);
+    if (edge.unsent()) write(edge);
   }
   tell();
 }
 
 void TcpControl::read(Edge& edge) {
   std::array<std::byte, 4096> bytes;
-  for (int turn = 0; edge.socket && turn < kReadsAtOnce; ++turn) {
-    const ssize_t n = recv(edge.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  // The set does not tell of what a session has read ahead.
+  for (int turn = 0; edge.socket && (turn < kReadsAtOnce || edge.socket.encrypted()); ++turn) {
+    iovec room{bytes.data(), bytes.size()};
+    const ssize_t n = edge.socket.receive({&room, 1});
     if (n > 0) {
       edge.inbox.insert(edge.inbox.end(), bytes.begin(), bytes.begin() + n);
       if (!take_messages(edge)) lose(edge, "was disconnected: it sent a control message that cannot be believed");
@@ -494,7 +501,7 @@ void TcpControl::die(std::uint32_t rank, const std::string& how) {
 }
 
 void TcpControl::close(Edge& edge) {
-  edge.socket.reset();
+  edge.socket.close();
   edge.inbox.clear();
   edge.outbox.clear();
   frayed_ = relays_ && meeting_ != nullptr;

@@ -113,9 +113,9 @@ class TcpControl final : public ControlPlane {
   struct Edge {
     Edge(std::uint32_t other, std::uint32_t ranks) : rank(other), news(ranks), gone(ranks) {}
     std::uint32_t rank;
-    UniqueFd socket;
+    TcpStream socket;
     std::vector<std::byte> inbox;            // bytes of an incomplete message
-    std::vector<std::byte> outbox;           // bytes the kernel has not taken
+    std::vector<std::byte> outbox;           // bytes the socket has not taken
     bool blocked = false;                    // the kernel accepts no more for now
     bool asked = false;                      // an inquiry is open
     std::optional<std::int64_t> time_asked;  // its question for the time, not answered yet
@@ -124,6 +124,7 @@ class TcpControl final : public ControlPlane {
     std::size_t unanswered = 0;  // bytes sent to it since it last said anything
     RankSet news;                // ranks whose last status it may not know
     RankSet gone;                // ranks whose goodbye it may not know
+    [[nodiscard]] bool unsent() const { return !outbox.empty() || socket.pending(); }
   };
   /// A silent neighbour, perhaps a stopped rank, is sent no more than its kernel is sure to accept: a connection whose
   /// window stays shut counts as dead.
@@ -166,7 +167,7 @@ class TcpControl final : public ControlPlane {
   /// Records a rank's status, received from a neighbour or, if that is null, from this rank itself.
   void hear(std::uint32_t rank, const Held& said, Edge* from);
 
-  Edge& join(std::uint32_t rank, UniqueFd socket);
+  Edge& join(std::uint32_t rank, TcpStream socket);
 
   // Clocks (tcp_clock.cpp).
   void ask_time();

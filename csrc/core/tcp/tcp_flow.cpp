@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,9 +16,6 @@ namespace {
 /// Pieces passed to the kernel at once: 32 frames.
 constexpr std::size_t kPieces = 64;
 
-/// So many bytes are copied into one piece, which costs less than to have the kernel collect them.
-constexpr std::size_t kOnePiece = 4096;
-
 /// Payload bytes worth waking up for if more is to come. Far less than the smallest receive buffer.
 constexpr int kWorthWaking = 32 * 1024;
 constexpr int kLittle = 4096;
@@ -30,28 +26,9 @@ constexpr unsigned kOften = 16;
 
 iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
 
-ssize_t send_pieces(int socket, std::span<iovec> pieces) {
-  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
-  std::size_t bytes = 0;
-  for (const iovec& each : pieces) bytes += each.iov_len;
-  if (bytes > kOnePiece) {
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
-    return sendmsg(socket, &message, kFlags);
-  }
-  std::array<std::byte, kOnePiece> whole;  // not initialized
-  std::byte* end = whole.data();
-  for (const iovec& each : pieces) {
-    std::memcpy(end, each.iov_base, each.iov_len);
-    end += each.iov_len;
-  }
-  return send(socket, whole.data(), bytes, kFlags);
-}
-
 }  // namespace
 
-void TcpFlow::open(UniqueFd socket, Wires::Watched watched) {
+void TcpFlow::open(TcpStream socket, Wires::Watched watched) {
   socket_ = std::move(socket);
   watched_ = std::move(watched);
   readable_ = writable_ = true;
@@ -108,7 +85,7 @@ void TcpFlow::insert(const Outgoing& outgoing) {
 }
 
 void TcpFlow::keep_last(std::byte* slot) {
-  if (unsent_entries() == 0) return;
+  if (first_ == outbox_.size()) return;
   const std::byte* const payload = outbox_.back().payload;
   for (Outgoing& outgoing : std::span(outbox_).subspan(first_) | std::views::reverse) {
     if (!outgoing.of_frame() || outgoing.payload != payload) break;
@@ -151,7 +128,7 @@ void TcpFlow::forget_unsent() {
 
 TcpFlow::Outcome TcpFlow::write() {
   Outcome outcome = Outcome::nothing;
-  while (writable_ && first_ < outbox_.size()) {
+  while (writable_ && unsent_entries() > 0) {
     std::array<iovec, kPieces> pieces;
     std::size_t count = 0;
     std::size_t skip = written_;
@@ -166,11 +143,11 @@ TcpFlow::Outcome TcpFlow::write() {
     }
     const Clock::time_point now = Clock::now();
     if (written_ == 0) since_ = now;
-    const ssize_t n = send_pieces(socket_.get(), std::span(pieces).first(count));
+    const ssize_t n = socket_.send(std::span(pieces).first(count));
     if (n >= 0) {
       advance(static_cast<std::size_t>(n), now);
       outcome = Outcome::moved;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS) {
       writable_ = false;
     } else if (errno != EINTR) {
       failure_ = errno;
@@ -213,13 +190,14 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
   const std::size_t room = remaining_.size() + aside.size() - begun_bytes_;
   ssize_t n = 0;
   do {
-    n = count == 1 ? recv(socket_.get(), pieces[0].iov_base, pieces[0].iov_len, 0)
-                   : readv(socket_.get(), pieces.data(), static_cast<int>(count));
+    n = socket_.receive(std::span(pieces).first(count));
   } while (n < 0 && errno == EINTR);
+  const bool opened = socket_.take_opened();
+  if (opened) writable_ = true;
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
     await_less();  // the previous read may have filled its room exactly and completed the awaited frame
-    return Outcome::nothing;
+    return opened ? Outcome::moved : Outcome::nothing;
   }
   if (n <= 0) {
     failure_ = n == 0 ? 0 : errno;
@@ -251,7 +229,8 @@ int TcpFlow::worth_waking() const {
 }
 
 void TcpFlow::await_payload() {
-  if (socket_.get() >= 0 && !readable_ && worth_waking() > awaited_) await(worth_waking());
+  // What a session has read ahead does not count for the kernel.
+  if (socket_ && !socket_.encrypted() && !readable_ && worth_waking() > awaited_) await(worth_waking());
 }
 
 void TcpFlow::await_less() {
@@ -344,7 +323,7 @@ void TcpFlow::shut() {
 void TcpFlow::hang_up() {
   readable_ = writable_ = false;
   watched_.lose();
-  socket_.reset();
+  socket_.close();
 }
 
 }  // namespace syntony

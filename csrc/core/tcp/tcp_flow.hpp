@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "core/frames/frame_link.hpp"
-#include "core/process/unique_fd.hpp"
 #include "core/recorder/wires.hpp"
+#include "core/tcp/tcp_stream.hpp"
 
 namespace syntony {
 
@@ -40,7 +40,7 @@ class TcpFlow {
  public:
   [[nodiscard]] int socket() const { return socket_.get(); }
   /// Before this, nothing is read, and what is queued stays queued.
-  void open(UniqueFd socket, Wires::Watched watched);
+  void open(TcpStream socket, Wires::Watched watched);
 
   /// Queues a prefix without a frame, or a frame whose payload must not change until its credit has come back.
   /// `repeated`: the kernel has taken it once, over another flow.
@@ -56,7 +56,7 @@ class TcpFlow {
   [[nodiscard]] std::size_t backlog() const;
   /// Data frames, not credits, that the kernel has never taken completely.
   [[nodiscard]] std::size_t unsent_frames() const;
-  [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
+  [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_ + (socket_.pending() ? 1 : 0); }
   void forget_unsent();
   /// True if the kernel has not yet taken all of this frame.
   [[nodiscard]] bool queues(const FramePrefix& frame) const;
@@ -142,7 +142,7 @@ class TcpFlow {
   void await_less();
   void await(int bytes);
 
-  UniqueFd socket_;
+  TcpStream socket_;
   Wires::Watched watched_;  // destroyed before the socket is closed
   bool readable_ = false;
   bool writable_ = false;

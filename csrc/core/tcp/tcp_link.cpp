@@ -1,6 +1,7 @@
 #include "core/tcp/tcp_link.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -33,7 +34,7 @@ void TcpLink::redirect(std::span<const std::byte> from, std::byte* to) {
   for (TcpFlow& flow : flows_) flow.redirect(from, to);
 }
 
-void TcpLink::open(std::uint16_t number, UniqueFd socket, Wires::Watched watched, std::string endpoint) {
+void TcpLink::open(std::uint16_t number, TcpStream socket, Wires::Watched watched, std::string endpoint) {
   const std::size_t flow = flow_of(number);
   called_ = true;
   name_endpoint(std::move(endpoint));
@@ -179,6 +180,10 @@ void TcpLink::break_off(int failure) {
   for (TcpFlow& flow : flows_) {
     undelivered += flow.unsent_frames();
     flow.forget_unsent();
+  }
+  if (failure == EPROTO) {
+    complain(sentence_of(failure));
+    return refuse();
   }
   lose(failure == 0 ? "closed its connection" : "lost its connection (" + sentence_of(failure) + ")", undelivered);
 }

@@ -43,7 +43,7 @@ class TcpLink final : public FrameLink {
   /// True if there is room for a socket of this number.
   [[nodiscard]] bool expects(std::uint16_t number) const;
   /// Requires expects(number).
-  void open(std::uint16_t number, UniqueFd socket, Wires::Watched watched, std::string endpoint);
+  void open(std::uint16_t number, TcpStream socket, Wires::Watched watched, std::string endpoint);
   /// No socket will ever be opened: `why` names the rank. Waiting frames are lost.
   void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }

@@ -72,7 +72,7 @@ TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
   return *links_.emplace_back(std::make_unique<TcpLink>(shape_, identity_, peer, flows, std::move(requests)));
 }
 
-void TcpTransport::open(TcpLink& link, std::uint16_t number, UniqueFd socket, std::string endpoint) {
+void TcpTransport::open(TcpLink& link, std::uint16_t number, TcpStream socket, std::string endpoint) {
   if (!link.expects(number)) return;
   const FlowPlace place{link_of_rank_[link.rank()], static_cast<std::uint32_t>(link.flow_of(number))};
   epoll_event event{};

@@ -65,7 +65,7 @@ class TcpTransport final : public Transport {
 
   [[nodiscard]] TcpLink& link_to(std::uint32_t peer);
   TcpLink& make_link(std::uint32_t peer, std::size_t flows);
-  void open(TcpLink& link, std::uint16_t number, UniqueFd socket, std::string endpoint);
+  void open(TcpLink& link, std::uint16_t number, TcpStream socket, std::string endpoint);
   void meet();
   bool write_all();
   bool pay_late();

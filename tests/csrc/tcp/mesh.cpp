@@ -101,10 +101,10 @@ void strangers(std::uint64_t seed) {
       std::vector<Hello> wrong(9, right);
       wrong[2].group = 8;
       wrong[3].to = 1;
-      wrong[4].from = 0;     // ourselves
-      wrong[5].from = 7;     // nobody
+      wrong[4].from = 0;                    // ourselves
+      wrong[5].from = 7;                    // nobody
       wrong[6].version = kWireVersion + 1;  // another release
-      wrong[7].flow = 2;     // one more than there are
+      wrong[7].flow = 2;                    // one more than there are
       for (Hello& hello : wrong) hello = proven(hello, rank.gathering.token);
       wrong[0].proof[0] ^= 1;
       wrong[1].proof[1] ^= 1;

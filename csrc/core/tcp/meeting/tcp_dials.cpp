@@ -139,7 +139,7 @@ void TcpMeeting::advance(Dial& dial) {
   if (reading == Reading::failed) return hung_up(dial);
   if (dial.welcome.magic != kWelcomeMagic) return reject(dial, kNoRank);
   dial.over = true;
-  settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address, true);
+  settle(dial.rank, dial.hello, dial.ack, std::move(dial.socket), dial.candidates[dial.current].address, true);
 }
 
 /// Handles a read that failed with errno.

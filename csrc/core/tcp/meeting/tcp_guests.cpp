@@ -70,7 +70,7 @@ void TcpMeeting::welcome(Guest& guest) {
   }
   if (!comes_first(guest)) return;
   if (!write_whole(guest.socket.get(), Welcome{})) return drop(guest.socket);
-  settle(hello.from, hello.flow, std::move(guest.socket), guest.address, false);
+  settle(hello.from, hello, guest.ack, std::move(guest.socket), guest.address, false);
 }
 
 /// Answers a valid Hello and asks for a proof that cannot have been recorded. False if Hello is incomplete or invalid.

@@ -6,10 +6,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/tcp/meeting/tcp_meeting.hpp"
+#include "core/tls/tls_session.hpp"
 
 namespace syntony {
 
@@ -65,6 +67,14 @@ struct TcpMeeting::Dial {
   bool answered = false;     // the Ack was answered; the Welcome is next
   bool ready = false;        // something to read, or now connected
 };
+
+/// Of this connection alone: it depends on the numbers that both ends have made up for it.
+[[nodiscard]] inline TlsKey key_of(const Hello& hello, const Ack& ack, const SipKey& token) {
+  std::string said = "syntony tls";
+  said.append(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  said.append(reinterpret_cast<const char*>(&ack), sizeof(ack));
+  return tls_key(std::as_bytes(std::span(token)), said);
+}
 
 enum class Reading { pending, complete, failed };
 

@@ -299,9 +299,10 @@ void TcpMeeting::note(int descriptor) {
   }
 }
 
-void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address,
-                        bool dialed) {
+void TcpMeeting::settle(std::uint32_t rank, const Hello& hello, const Ack& ack, UniqueFd socket,
+                        const TcpAddress& address, bool dialed) {
   Pair& pair = pair_of(rank);
+  const std::uint16_t flow = hello.flow;
   const bool watched = forming_ && flow == kControlFlow;  // whether to watch for its end before the group is connected
   if (watched) {
     watch(socket.get(), EPOLLRDHUP | EPOLLET, false);
@@ -317,9 +318,17 @@ void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket,
     if (!pair.replaces(flow)) ++pair.met;
     if (const auto taken = vacancy(pair, flow); taken != pair.vacancies.end()) pair.vacancies.erase(taken);
   }
+  std::unique_ptr<TlsSession> session;
+  if (options_.encrypts) {
+    session = std::make_unique<TlsSession>(socket.get(), dialed ? TlsSession::End::dials : TlsSession::End::accepts,
+                                           key_of(hello, ack, identity_.token));
+  }
   (flow == kControlFlow && !forming_ ? controls_ : arrivals_)
-      .push_back(
-          {.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text(), .dialed = dialed});
+      .push_back({.rank = rank,
+                  .flow = flow,
+                  .socket = TcpStream(std::move(socket), std::move(session)),
+                  .endpoint = address.text(),
+                  .dialed = dialed});
 }
 
 /// The connection has ended, and another takes its place.

@@ -60,6 +60,7 @@
 #include "core/tcp/meeting/tcp_directory.hpp"
 #include "core/tcp/meeting/tcp_listener.hpp"
 #include "core/tcp/rank_set.hpp"
+#include "core/tcp/tcp_stream.hpp"
 #include "core/tcp/tcp_wire.hpp"
 
 namespace syntony {
@@ -68,15 +69,15 @@ namespace syntony {
 struct TcpPeer {
   std::uint32_t rank = 0;
   std::string endpoint;  // its end of the control connection, for messages
-  UniqueFd control;
-  std::vector<UniqueFd> flows;  // empty if data sockets are made when first needed
+  TcpStream control;
+  std::vector<TcpStream> flows;  // empty if data sockets are made when first needed
 };
 
 /// One socket, opened by a handshake.
 struct TcpArrival {
   std::uint32_t rank = 0;
   std::uint16_t flow = 0;  // its number, or kControlFlow
-  UniqueFd socket;
+  TcpStream socket;
   std::string endpoint;  // its other end
   bool dialed = false;   // by this rank
 };
@@ -183,7 +184,8 @@ class TcpMeeting {
   void serve(int milliseconds);
   [[nodiscard]] bool look(int milliseconds);
   void note(int descriptor);
-  void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address, bool dialed);
+  void settle(std::uint32_t rank, const Hello& hello, const Ack& ack, UniqueFd socket, const TcpAddress& address,
+              bool dialed);
   void forget(const TcpArrival& arrival);
   void watch(int socket, std::uint32_t events, bool fresh = true) const;
   void drop(UniqueFd& socket) const;

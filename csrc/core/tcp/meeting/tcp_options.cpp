@@ -38,7 +38,15 @@ TcpOptions TcpOptions::from_environment() {
   options.send_buffer = integer("SYNTONY_TCP_SNDBUF", 4096, kLargest, 0);
   options.receive_buffer = integer("SYNTONY_TCP_RCVBUF", 4096, kLargest, 0);
   options.keepalive = integer("SYNTONY_TCP_KEEPALIVE", 2, 3600, options.keepalive);
+  options.encrypts = encryption_wanted() == "tls";
   return options;
+}
+
+std::string TcpOptions::encryption_wanted() {
+  const std::string wanted(variable("SYNTONY_ENCRYPTION"));
+  if (wanted.empty()) return "none";
+  if (wanted == "none" || wanted == "tls") return wanted;
+  throw Error(Error::Kind::invalid, "SYNTONY_ENCRYPTION=" + wanted + " is neither tls nor none");
 }
 
 }  // namespace syntony

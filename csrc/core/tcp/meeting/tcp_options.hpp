@@ -6,7 +6,8 @@
 //   SYNTONY_TCP_SNDBUF     SO_SNDBUF of data sockets in bytes (default: the kernel tunes it)
 //   SYNTONY_TCP_RCVBUF     SO_RCVBUF of data sockets in bytes (default: the kernel tunes it)
 //   SYNTONY_TCP_KEEPALIVE  seconds after which a host that has vanished is given up, 2..3600 (default: 10)
-//   SYNTONY_DEBUG=INFO     one line on stderr says where this rank listens and why
+//   SYNTONY_ENCRYPTION     tls: everything that ranks of different hosts send each other is encrypted; equal on all
+//   ranks SYNTONY_DEBUG=INFO     one line on stderr says where this rank listens and why
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,14 @@ struct TcpOptions {
   int send_buffer = 0;       // bytes; 0 leaves it to the kernel
   int receive_buffer = 0;    // bytes; 0 leaves it to the kernel
   int keepalive = 10;        // seconds
+  bool encrypts = false;
 
   static constexpr std::uint32_t kMostFlows = 64;
 
   /// Throws Error(invalid) with the variable, its value and what would be valid.
   [[nodiscard]] static TcpOptions from_environment();
+  /// SYNTONY_ENCRYPTION: "tls", or "none". Throws as above.
+  [[nodiscard]] static std::string encryption_wanted();
 };
 
 }  // namespace syntony

@@ -31,7 +31,10 @@ void tune(int socket, int seconds) {
 
 }  // namespace
 
-std::string sentence_of(int error_number) { return std::generic_category().message(error_number); }
+std::string sentence_of(int error_number) {
+  if (error_number == EPROTO) return "what arrives does not fit the keys of this connection: does somebody change it?";
+  return std::generic_category().message(error_number);
+}
 
 Error system_error(const std::string& what, int error_number) {
   return Error(Error::Kind::system, what + " (" + sentence_of(error_number) + ")");

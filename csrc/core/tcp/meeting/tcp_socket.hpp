@@ -13,7 +13,7 @@ namespace syntony {
 
 /// "what (Connection refused)", as Error(system).
 [[nodiscard]] Error system_error(const std::string& what, int error_number);
-/// The operating system's message for an errno.
+/// The operating system's message for an errno; EPROTO is what encrypted connections end with (tls_session.hpp).
 [[nodiscard]] std::string sentence_of(int error_number);
 
 /// A non-blocking TCP socket. Throws Error(system).

@@ -32,7 +32,7 @@ FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent 
 
 
 def fields(blob: bytes) -> list[bytes]:
-    """Of an introduction: six settings, host, name, process, two halves of a token, two Unix addresses, a proof."""
+    """Of an introduction: seven settings, host, name, process, two halves of a token, two Unix addresses, a proof."""
     found = []
     blob = blob.removeprefix(b"=")
     while blob:
@@ -61,13 +61,13 @@ class Impostor:
     """Rank 1 of 2, which claims to be on another host."""
 
     def __init__(self, bootstrap: LocalBootstrap) -> None:
-        settings = own_introduction()[:6]
+        settings = own_introduction()[:7]
         sign = "{}.{}".format(*struct.unpack("<QQ", sip_hash(sip_hash(bytes(16), b":"), b"syntony rank 1.2")))
         own = [*settings, b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent", sign.encode()]
         introduction = b"=" + b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
         # Rank 0's token, mixed with what the ranks know beside it: nothing here.
-        self.token = sip_hash(sip_hash(bytes(16), b":"), b"%s.%s" % (theirs[9], theirs[10]))
+        self.token = sip_hash(sip_hash(bytes(16), b":"), b"%s.%s" % (theirs[10], theirs[11]))
         self.mark, self.prefix, self.group = struct.unpack("<QII", sip_hash(self.token, b"syntony frames"))
         endpoint = bootstrap.all_gather("tcp", b"=machine=elsewhere")[0].split()[-1].decode()
         host, port = endpoint.rsplit(":", 1)

@@ -1,0 +1,204 @@
+"""SYNTONY_ENCRYPTION=tls: somebody who sits on the wire sees nothing, and can change nothing without being noticed."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import selectors
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from syntony import _core
+from tests.csrc.runtime.group import Group, failure_of
+from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
+
+SECRET = {"SYNTONY_SECRET": "sesame", "SYNTONY_TCP_FLOWS": "1"}
+TLS = SECRET | {"SYNTONY_ENCRYPTION": "tls"}
+MARK = 0x53594E54  # "SYNT": every element of the data, and so easily found on the wire
+HANDSHAKE = 5000  # bytes of a connection that a proxy leaves alone: of less, TLS's own handshake could not be made
+
+
+class Wiretap:
+    """Stands before a rank's listening socket: hears everything, and changes one bit once it has heard `until` bytes of
+    one connection."""
+
+    def __init__(self, address: tuple[str, int], until: int | None) -> None:
+        self._address, self._until = address, until
+        self.heard = bytearray()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            dialed, _ = self._listener.accept()
+            threading.Thread(target=self._hand_on, args=(dialed,), daemon=True).start()
+
+    def _hand_on(self, dialed: socket.socket) -> None:
+        with dialed, socket.create_connection(self._address) as accepted, selectors.DefaultSelector() as ready:
+            ready.register(dialed, selectors.EVENT_READ, accepted)
+            ready.register(accepted, selectors.EVENT_READ, dialed)
+            passed = 0
+            while True:
+                for key, _ in ready.select():
+                    try:
+                        said = bytearray(key.fileobj.recv(65536))  # type: ignore[union-attr]
+                        self.heard += said
+                        passed += len(said)
+                        if self._until is not None and said and passed >= self._until:
+                            said[-1] ^= 1
+                            self._until = None
+                        if not said:
+                            return
+                        key.data.sendall(said)
+                    except OSError:
+                        return
+
+
+class Tapped:
+    """A bootstrap through which this rank publishes a wiretap's address instead of its own."""
+
+    def __init__(self, rank: Rank, until: int | None) -> None:
+        self._bootstrap, self._until = rank.bootstrap("tapped"), until
+        self.rank, self.size = rank.rank, rank.size
+        self.tap: Wiretap | None = None
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        if name == "tcp":
+            address = re.search(rb"(127\.0\.0\.1):(\d+)", blob)
+            assert address is not None, blob
+            self.tap = Wiretap((address[1].decode(), int(address[2])), self._until)
+            blob = blob[: address.start(2)] + str(self.tap.port).encode() + blob[address.end(2) :]
+        return self._bootstrap.all_gather(name, blob)
+
+
+def exchange(rank: Rank, until: int | None) -> tuple[object, bytes]:
+    """What went wrong in some collectives, None if nothing, and what the wiretap has heard."""
+    bootstrap = Tapped(rank, until)
+
+    def work() -> None:
+        group = Group(_core.Communicator(rank.process, bootstrap, 20.0, "tapped"))
+        for count in (1, 50_000, 3, 1_000_000):
+            data = np.full(count, MARK, np.int32) if rank.rank == 0 else np.zeros(count, np.int32)
+            group.all_reduce(data)
+            assert (data == MARK).all()
+        group.shutdown()
+
+    failure = None
+    try:
+        work()
+    except _core.CommunicationError as error:
+        failure = (error.kind, error.ranks, str(error))
+    assert bootstrap.tap is not None
+    return failure, bytes(bootstrap.tap.heard)
+
+
+def heard(environment: dict[str, str]) -> bytes:
+    said = run_as_processes(exchange, 2, None, hosts="ab", environment=environment)
+    assert [failure for failure, _ in said] == [None, None]
+    return b"".join(tapped for _, tapped in said)
+
+
+def test_who_listens_hears_nothing() -> None:
+    mark = MARK.to_bytes(4, "little")
+    plain, encrypted = heard(SECRET), heard(TLS)
+    assert plain.count(mark) > 900_000, "the wiretap is not on the wire"
+    assert encrypted.count(mark) < 10
+    assert plain.count(b"SYSP") > encrypted.count(b"SYSP") == 0 or b"SYSP" not in plain
+    assert len(encrypted) < 1.1 * len(plain)
+
+
+@pytest.mark.parametrize("seed", [1, 2, None])
+def test_what_is_changed_on_the_way_ends_the_group(seed: int | None) -> None:
+    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    print("seed", seed)
+    until = random.Random(seed).randrange(HANDSHAKE, 2_000_000)
+    failures = [said for said, _ in run_as_processes(exchange, 2, until, hosts="ab", environment=TLS)]
+    assert None not in failures, failures
+    assert any("does not fit the keys of this connection" in str(failure) for failure in failures), failures
+
+
+def form(rank: Rank) -> str:
+    with pytest.raises(ValueError) as refusal:
+        rank.join()
+    return str(refusal.value)
+
+
+def test_a_secret_is_required() -> None:
+    said = run_as_processes(form, 2, hosts="ab", environment={"SYNTONY_ENCRYPTION": "tls", "SYNTONY_SECRET": ""})
+    for sentence in said:
+        assert "SYNTONY_ENCRYPTION=tls needs a secret" in sentence
+        assert "set SYNTONY_SECRET" in sentence
+
+
+@pytest.mark.parametrize("transport", ["ucx", "libfabric"])
+def test_transports_that_cannot_encrypt_are_refused(transport: str) -> None:
+    for sentence in run_as_processes(form, 2, hosts="ab", environment=TLS | {"SYNTONY_TRANSPORT": transport}):
+        assert f"SYNTONY_TRANSPORT={transport} cannot encrypt" in sentence
+
+
+def test_a_word_that_is_none_is_refused() -> None:
+    for sentence in run_as_processes(form, 2, hosts="ab", environment=SECRET | {"SYNTONY_ENCRYPTION": "yes"}):
+        assert "SYNTONY_ENCRYPTION=yes is neither tls nor none" in sentence
+
+
+def loop(rank: Rank) -> tuple[str, tuple[int, ...], str, float]:
+    group = rank.join()
+    data = np.zeros(100_003, np.float32)
+
+    def reduce() -> None:
+        for i in range(1 << 30):
+            group.all_reduce(data)
+            if i == 5:
+                rank.tell("looping")
+
+    return failure_of(reduce)
+
+
+def test_a_killed_rank_is_named() -> None:
+    with Processes(loop, 4, hosts="abcd", environment=TLS) as ranks:
+        ranks.wait_for_event("looping")
+        ranks.kill(2)
+        results = ranks.finish()
+    for rank in (0, 1, 3):
+        kind, guilty, sentence, _ = results[rank]
+        assert (kind, guilty) == ("dead", (2,)), sentence
+
+
+def collectives(rank: Rank) -> list[bytes]:
+    """Results of sums of random numbers, of any size, by two ranks on each of two hosts."""
+    group, random_numbers = rank.join(), np.random.default_rng(rank.rank)
+    results = []
+    for count in (1, 7, 1000, 65_537, 400_000):
+        data = random_numbers.standard_normal(count).astype(np.float32)
+        group.all_reduce(data)
+        results.append(data.tobytes())
+    everything = np.zeros((group.size, 5000), np.int32)
+    own = np.full(5000, rank.rank, np.int32).view(np.uint8)
+    blocks = {block: everything[block].view(np.uint8) for block in range(group.size)}
+    group.run("all_gather", "int32", [5000] * group.size, {rank.rank: own}, blocks)
+    assert (everything == np.arange(group.size)[:, None]).all()
+    group.barrier()
+    group.shutdown()
+    return results
+
+
+@pytest.mark.parametrize("flows", ["1", "3"])
+@pytest.mark.parametrize("hosts", ["aabb", "abcd"])
+def test_results_are_the_same(hosts: str, flows: str) -> None:
+    plain, encrypted = (
+        run_as_processes(collectives, 4, hosts=hosts, environment=environment | {"SYNTONY_TCP_FLOWS": flows})
+        for environment in (SECRET, TLS)
+    )
+    assert plain == encrypted
+
+
+def test_eight_hosts_with_relays_and_goodbyes() -> None:
+    """More ranks than have a control connection with each other."""
+    results = run_as_processes(collectives, 18, hosts="abcdefghijklmnopqr", environment=TLS)
+    assert all(result == results[0] for result in results)
+    assert "SYNTONY_ENCRYPTION" not in os.environ
