@@ -53,8 +53,6 @@ TlsLibrary load() {
   crypto.find("BIO_set_data", tls.bio_set_data);
   crypto.find("BIO_get_data", tls.bio_get_data);
   crypto.find("BIO_set_init", tls.bio_set_init);
-  crypto.find("BIO_set_flags", tls.bio_set_flags);
-  crypto.find("BIO_clear_flags", tls.bio_clear_flags);
   crypto.find("ERR_clear_error", tls.clear_errors);
   crypto.find("EVP_sha256", tls.sha256);
   crypto.find("HMAC", tls.hmac);

@@ -52,8 +52,6 @@ struct TlsLibrary {
   void (*bio_set_data)(bio_st*, void*) = nullptr;
   void* (*bio_get_data)(bio_st*) = nullptr;
   void (*bio_set_init)(bio_st*, int) = nullptr;
-  void (*bio_set_flags)(bio_st*, int) = nullptr;
-  void (*bio_clear_flags)(bio_st*, int) = nullptr;
   void (*clear_errors)() = nullptr;
   const evp_md_st* (*sha256)() = nullptr;
   unsigned char* (*hmac)(const evp_md_st*, const void* key, int key_bytes, const unsigned char* data,
@@ -63,11 +61,9 @@ struct TlsLibrary {
   static constexpr int kSetMinimumVersion = 123;         // SSL_CTRL_SET_MIN_PROTO_VERSION
   static constexpr int kTls13 = 0x0304;                  // TLS1_3_VERSION
   static constexpr std::uint64_t kNoEndNeeded = 1 << 7;  // SSL_OP_IGNORE_UNEXPECTED_EOF
-  static constexpr int kWantRead = 2, kWantWrite = 3;    // SSL_ERROR_WANT_..
+  static constexpr int kWantRead = 2;                    // SSL_ERROR_WANT_READ
   static constexpr int kSystemCall = 5, kEnded = 6;      // SSL_ERROR_SYSCALL, SSL_ERROR_ZERO_RETURN
-  static constexpr int kRetryWrite = 0x02 | 0x08;        // BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY
-  static constexpr int kRetryAny = 0x01 | 0x02 | 0x04 | 0x08;
-  static constexpr int kFlush = 11;                 // BIO_CTRL_FLUSH
+  static constexpr int kFlush = 11;                      // BIO_CTRL_FLUSH
   static constexpr int kCustomType = 126 | 0x0400;  // beyond those that OpenSSL has given away; BIO_TYPE_SOURCE_SINK
 
   /// Loaded once. Throws Error(system) if it is missing or too old.

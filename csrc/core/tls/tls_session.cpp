@@ -56,7 +56,7 @@ TlsSession::TlsSession(int socket, End end, const TlsKey& key, std::uint64_t rec
   }(tls_);
   static bio_method_st* const writing = [](const TlsLibrary& tls) {
     bio_method_st* const made = tls.bio_method_new(TlsLibrary::kCustomType, "syntony socket");
-    if (made == nullptr || tls.bio_method_set_write(made, &write_socket) != 1 ||
+    if (made == nullptr || tls.bio_method_set_write(made, &collect) != 1 ||
         tls.bio_method_set_ctrl(made, &control) != 1) {
       refuse("a way to write");
     }
@@ -93,17 +93,12 @@ unsigned TlsSession::find_key(ssl_st* session, const char* identity, unsigned ch
   return static_cast<unsigned>(self.key_.size());
 }
 
-/// OpenSSL's own would raise SIGPIPE in programs that have not blocked it.
-int TlsSession::write_socket(bio_st* bio, const char* data, int bytes) {
-  const TlsLibrary& tls = TlsLibrary::get();
-  const auto& self = *static_cast<const TlsSession*>(tls.bio_get_data(bio));
-  ssize_t n = 0;
-  do {
-    n = ::send(self.socket_, data, static_cast<std::size_t>(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
-  tls.bio_clear_flags(bio, TlsLibrary::kRetryAny);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) tls.bio_set_flags(bio, TlsLibrary::kRetryWrite);
-  return static_cast<int>(n);
+/// OpenSSL writes record by record; what it writes goes to the kernel together.
+int TlsSession::collect(bio_st* bio, const char* data, int bytes) {
+  auto& self = *static_cast<TlsSession*>(TlsLibrary::get().bio_get_data(bio));
+  const auto* const begin = reinterpret_cast<const std::byte*>(data);
+  self.records_out_.insert(self.records_out_.end(), begin, begin + bytes);
+  return bytes;
 }
 
 long TlsSession::control(bio_st* /*bio*/, int command, long /*number*/, void* /*pointer*/) {
@@ -115,9 +110,6 @@ void TlsSession::explain(int returned) {
   switch (tls_.get_error(session_.get(), returned)) {
     case TlsLibrary::kWantRead:
       errno = opened_ ? EAGAIN : EINPROGRESS;
-      return;
-    case TlsLibrary::kWantWrite:
-      errno = EAGAIN;
       return;
     case TlsLibrary::kSystemCall:
       errno = system != 0 ? system : ECONNRESET;
@@ -132,16 +124,32 @@ bool TlsSession::open() {
   errno = 0;
   tls_.clear_errors();
   const int returned = tls_.do_handshake(session_.get());
-  if (returned != 1) return explain(returned), false;
-  return opened_ = true;
+  if (returned == 1) return opened_ = true;
+  explain(returned);
+  const int why = errno;
+  if (!flush() && errno != EAGAIN) return false;
+  errno = why;
+  return false;
 }
 
 bool TlsSession::flush() {
+  while (pending()) {
+    const ssize_t n =
+        ::send(socket_, records_out_.data() + gone_, records_out_.size() - gone_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    gone_ += static_cast<std::size_t>(n);
+  }
+  records_out_.clear();
+  gone_ = 0;
+  return true;
+}
+
+bool TlsSession::encrypt(std::span<const std::byte> record) {
   errno = 0;
   tls_.clear_errors();
-  const int returned = tls_.write(session_.get(), plain_.data(), static_cast<int>(pending_));
+  const int returned = tls_.write(session_.get(), record.data(), static_cast<int>(record.size()));
   if (returned <= 0) return explain(returned), false;
-  pending_ = 0;
   if (++records_ < records_per_key_) return true;
   constexpr int kOfThisSide = 0;  // SSL_KEY_UPDATE_NOT_REQUESTED: the other one counts for itself
   if (tls_.key_update(session_.get(), kOfThisSide) != 1) return errno = EPROTO, false;
@@ -150,28 +158,27 @@ bool TlsSession::flush() {
 }
 
 ssize_t TlsSession::send(std::span<const iovec> pieces) {
-  if (!open()) return -1;
-  if (pending_ > 0 && !flush()) return -1;
+  if (!open() || !flush()) return -1;
   ssize_t taken = 0;
   std::size_t into = 0;  // of the first piece
-  while (!pieces.empty()) {
-    while (!pieces.empty() && pending_ < kRecord) {
+  for (std::size_t turn = 0; turn < kRecordsAtOnce; ++turn) {
+    std::size_t bytes = 0;
+    while (!pieces.empty() && bytes < kRecord) {
       const iovec& piece = pieces.front();
-      const std::size_t count = std::min(piece.iov_len - into, kRecord - pending_);
-      std::memcpy(plain_.data() + pending_, static_cast<const std::byte*>(piece.iov_base) + into, count);
-      pending_ += count;
+      const std::size_t count = std::min(piece.iov_len - into, kRecord - bytes);
+      std::memcpy(plain_.data() + bytes, static_cast<const std::byte*>(piece.iov_base) + into, count);
+      bytes += count;
       into += count;
       if (into == piece.iov_len) {
         pieces = pieces.subspan(1);
         into = 0;
       }
     }
-    if (pending_ == 0) break;
-    const auto record = static_cast<ssize_t>(pending_);
-    if (!flush() && errno != EAGAIN) return -1;
-    taken += record;
-    if (pending_ > 0) break;
+    if (bytes == 0) break;
+    if (!encrypt(std::span(plain_).first(bytes))) return -1;
+    taken += static_cast<ssize_t>(bytes);
   }
+  if (!flush() && errno != EAGAIN) return -1;
   return taken;
 }
 
@@ -195,7 +202,10 @@ ssize_t TlsSession::receive(std::span<const iovec> pieces) {
       }
       if (tls_.get_error(session_.get(), n) == TlsLibrary::kEnded) return total;
       explain(n);
-      return errno == EAGAIN && total > 0 ? total : -1;
+      const int why = errno;
+      (void)flush();  // an alert, or what answers a change of keys
+      errno = why;
+      return why == EAGAIN && total > 0 ? total : -1;
     }
   }
   return total;

@@ -52,24 +52,27 @@ class TlsSession {
   /// As readv. Less than there is room for: the socket has nothing more.
   [[nodiscard]] ssize_t receive(std::span<const iovec> pieces);
   /// Something was taken that the kernel does not have yet: send() must be called again, perhaps with nothing.
-  [[nodiscard]] bool pending() const { return pending_ > 0; }
+  [[nodiscard]] bool pending() const { return gone_ < records_out_.size(); }
   /// True once after the handshake: sending is worth another try.
   [[nodiscard]] bool take_opened() { return opened_ && !std::exchange(told_, true); }
 
  private:
   static constexpr std::size_t kRecord = 16 * 1024;
+  static constexpr std::size_t kRecordsAtOnce = 8;
 
   static unsigned give_key(ssl_st* session, const char* hint, char* identity, unsigned identity_room,
                            unsigned char* key, unsigned key_room);
   static unsigned find_key(ssl_st* session, const char* identity, unsigned char* key, unsigned key_room);
-  static int write_socket(bio_st* bio, const char* data, int bytes);
+  static int collect(bio_st* bio, const char* data, int bytes);
   static long control(bio_st* bio, int command, long number, void* pointer);
 
   /// True if the handshake is over; otherwise errno says why not.
   [[nodiscard]] bool open();
   /// Sets errno for what a call has returned.
   void explain(int returned);
-  /// Encrypts what is in plain_, or goes on with it. False, with errno, if the kernel did not take all.
+  /// False, with errno, if the connection is broken.
+  [[nodiscard]] bool encrypt(std::span<const std::byte> record);
+  /// False, with errno, if the kernel did not take all.
   [[nodiscard]] bool flush();
 
   const TlsLibrary& tls_;
@@ -79,7 +82,8 @@ class TlsSession {
   std::uint64_t records_ = 0;  // under the current key
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> session_;
   std::vector<std::byte> plain_;  // of the record being written
-  std::size_t pending_ = 0;       // its bytes, until the kernel has it
+  std::vector<std::byte> records_out_;
+  std::size_t gone_ = 0;  // bytes of them that the kernel has
   bool opened_ = false;
   bool told_ = false;
 };

@@ -207,11 +207,9 @@ def unequal_environment(rank: Rank, variable: str) -> str:
     return odd_environment(rank)
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_BALANCE"])
-=======
-@pytest.mark.parametrize("variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_ENCRYPTION"])
->>>>>>> a347b05f (SYNTONY_ENCRYPTION=tls: what ranks of different hosts send each other is encrypted (TLS 1.3, pre-shared keys, by OpenSSL))
+@pytest.mark.parametrize(
+    "variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_BALANCE", "SYNTONY_ENCRYPTION"]
+)
 def test_settings_that_must_be_equal_are_compared(variable: str) -> None:
     for said in run_as_processes(unequal_environment, 2, variable):
         assert f"has {variable}=" in said
