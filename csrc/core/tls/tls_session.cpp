@@ -14,7 +14,7 @@ namespace {
 /// Both have SHA-256, which keys without a hash of their own go with. The first is what processors compute themselves.
 constexpr const char* kSuites = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr const char* kIdentity = "syntony";
-constexpr std::size_t kReadAhead = 64 * 1024;
+constexpr std::size_t kReadAhead = 64_KiB;
 
 [[noreturn]] void refuse(const char* what) {
   throw Error(Error::Kind::system, std::string("OpenSSL refuses ") + what + ": is its configuration made for it?");

@@ -21,8 +21,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/sizes.hpp"
 #include "core/tls/tls_library.hpp"
 
 namespace syntony {
@@ -57,7 +59,7 @@ class TlsSession {
   [[nodiscard]] bool take_opened() { return opened_ && !std::exchange(told_, true); }
 
  private:
-  static constexpr std::size_t kRecord = 16 * 1024;
+  static constexpr std::size_t kRecord = 16_KiB;
   static constexpr std::size_t kRecordsAtOnce = 8;
 
   static unsigned give_key(ssl_st* session, const char* hint, char* identity, unsigned identity_room,

@@ -43,7 +43,7 @@ TcpOptions TcpOptions::from_environment() {
 }
 
 std::string TcpOptions::encryption_wanted() {
-  const std::string wanted(variable("SYNTONY_ENCRYPTION"));
+  std::string wanted(variable("SYNTONY_ENCRYPTION"));
   if (wanted.empty()) return "none";
   if (wanted == "none" || wanted == "tls") return wanted;
   throw Error(Error::Kind::invalid, "SYNTONY_ENCRYPTION=" + wanted + " is neither tls nor none");

@@ -123,7 +123,7 @@ def test_what_is_changed_on_the_way_ends_the_group(seed: int | None) -> None:
 
 
 def form(rank: Rank) -> str:
-    with pytest.raises(ValueError) as refusal:
+    with pytest.raises(ValueError, match="SYNTONY_") as refusal:
         rank.join()
     return str(refusal.value)
 
