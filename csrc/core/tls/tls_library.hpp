@@ -58,12 +58,13 @@ struct TlsLibrary {
                          std::size_t data_bytes, unsigned char* digest, unsigned* digest_bytes) = nullptr;
 
   /// What has no function of its own: numbers of OpenSSL's headers.
-  static constexpr int kSetMinimumVersion = 123;         // SSL_CTRL_SET_MIN_PROTO_VERSION
-  static constexpr int kTls13 = 0x0304;                  // TLS1_3_VERSION
-  static constexpr std::uint64_t kNoEndNeeded = 1 << 7;  // SSL_OP_IGNORE_UNEXPECTED_EOF
-  static constexpr int kWantRead = 2;                    // SSL_ERROR_WANT_READ
-  static constexpr int kSystemCall = 5, kEnded = 6;      // SSL_ERROR_SYSCALL, SSL_ERROR_ZERO_RETURN
-  static constexpr int kFlush = 11;                      // BIO_CTRL_FLUSH
+  static constexpr int kSetMinimumVersion = 123;            // SSL_CTRL_SET_MIN_PROTO_VERSION
+  static constexpr int kMode = 33, kReleaseBuffers = 0x10;  // SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS
+  static constexpr int kTls13 = 0x0304;                     // TLS1_3_VERSION
+  static constexpr std::uint64_t kNoEndNeeded = 1 << 7;     // SSL_OP_IGNORE_UNEXPECTED_EOF
+  static constexpr int kWantRead = 2;                       // SSL_ERROR_WANT_READ
+  static constexpr int kSystemCall = 5, kEnded = 6;         // SSL_ERROR_SYSCALL, SSL_ERROR_ZERO_RETURN
+  static constexpr int kFlush = 11;                         // BIO_CTRL_FLUSH
   static constexpr int kCustomType = 126 | 0x0400;  // beyond those that OpenSSL has given away; BIO_TYPE_SOURCE_SINK
 
   /// Loaded once. Throws Error(system) if it is missing or too old.

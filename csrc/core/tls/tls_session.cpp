@@ -40,8 +40,7 @@ TlsSession::TlsSession(int socket, End end, const TlsKey& key, std::uint64_t rec
       socket_(socket),
       key_(key),
       records_per_key_(records_per_key),
-      session_(nullptr, tls_.session_free),
-      plain_(kRecord) {
+      session_(nullptr, tls_.session_free) {
   // For the whole process, and never freed: what sessions have in common.
   static ssl_ctx_st* const context = [](const TlsLibrary& tls) {
     ssl_ctx_st* const made = tls.context_new(tls.method());
@@ -49,6 +48,7 @@ TlsSession::TlsSession(int socket, End end, const TlsKey& key, std::uint64_t rec
         tls.context_set_ciphersuites(made, kSuites) != 1 || tls.context_set_num_tickets(made, 0) != 1) {
       refuse("TLS 1.3");
     }
+    tls.context_ctrl(made, TlsLibrary::kMode, TlsLibrary::kReleaseBuffers, nullptr);  // of connections that are idle
     tls.context_set_options(made, TlsLibrary::kNoEndNeeded);
     tls.context_set_client_key(made, &give_key);
     tls.context_set_server_key(made, &find_key);
@@ -159,6 +159,7 @@ bool TlsSession::encrypt(std::span<const std::byte> record) {
 
 ssize_t TlsSession::send(std::span<const iovec> pieces) {
   if (!open() || !flush()) return -1;
+  std::array<std::byte, kRecord> plain;  // not initialized
   ssize_t taken = 0;
   std::size_t into = 0;  // of the first piece
   for (std::size_t turn = 0; turn < kRecordsAtOnce; ++turn) {
@@ -166,7 +167,7 @@ ssize_t TlsSession::send(std::span<const iovec> pieces) {
     while (!pieces.empty() && bytes < kRecord) {
       const iovec& piece = pieces.front();
       const std::size_t count = std::min(piece.iov_len - into, kRecord - bytes);
-      std::memcpy(plain_.data() + bytes, static_cast<const std::byte*>(piece.iov_base) + into, count);
+      std::memcpy(plain.data() + bytes, static_cast<const std::byte*>(piece.iov_base) + into, count);
       bytes += count;
       into += count;
       if (into == piece.iov_len) {
@@ -175,7 +176,7 @@ ssize_t TlsSession::send(std::span<const iovec> pieces) {
       }
     }
     if (bytes == 0) break;
-    if (!encrypt(std::span(plain_).first(bytes))) return -1;
+    if (!encrypt(std::span(plain).first(bytes))) return -1;
     taken += static_cast<ssize_t>(bytes);
   }
   if (!flush() && errno != EAGAIN) return -1;

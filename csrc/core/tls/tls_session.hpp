@@ -83,7 +83,6 @@ class TlsSession {
   std::uint64_t records_per_key_;
   std::uint64_t records_ = 0;  // under the current key
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> session_;
-  std::vector<std::byte> plain_;  // of the record being written
   std::vector<std::byte> records_out_;
   std::size_t gone_ = 0;  // bytes of them that the kernel has
   bool opened_ = false;
