@@ -7,7 +7,8 @@
 // Hello, Ack and Answer prove by a keyed hash that their sender knows the group's token, which is never sent: Ack over
 // a fresh number from Hello, Answer over one from Ack. So a recording opens no connection. Later messages carry marks
 // derived from the token, which cannot be recovered from them: they protect against connections of groups that are
-// gone, not against somebody who can change what is on the wire.
+// gone, not against somebody who can change what is on the wire. If ranks encrypt, TLS follows the Welcome
+// (tls/tls_session.hpp), and frames and messages go over it.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
 /// 5: either rank of a pair dials; 6: control messages are relayed; 7: statuses of many ranks in one; 8: clocks; 9: a
 /// rank that cannot dial another asks to be dialed; 10: lost sockets of a pair, 8 frames of a stream on their way;
 /// 11: slices as long as the Program says, frames in parts; 12: streams over UCX in memory that both ends map; 13:
-/// sockets that take the place of lost ones.
+/// sockets that take the place of lost ones; 14: 32 short frames of a stream on their way.
 inline constexpr std::uint16_t kWireVersion = 14;
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
