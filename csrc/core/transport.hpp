@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/priority.hpp"
@@ -153,6 +154,9 @@ class Transport {
   /// File descriptors that become readable or writable when progress() may have something to do. Edge-triggered: the
   /// owner calls progress() until it returns false before it sleeps.
   [[nodiscard]] virtual std::span<const int> descriptors() const = 0;
+  /// The connections that have ended, each as Error(dead) that names the rank. Not all are faults: a peer that has done
+  /// its part may end. The owner knows whether it has.
+  [[nodiscard]] virtual std::vector<Error> ended() const { return {}; }
   /// What is known of the links below (core/recorder/wires.hpp); null if nobody counts.
   [[nodiscard]] virtual std::shared_ptr<Wires> wires() const { return nullptr; }
 };

@@ -41,8 +41,13 @@ bool FrameLink::all_released() const {
   return std::ranges::all_of(senders_, [](const auto& sender) { return !sender || sender->on_their_way() == 0; });
 }
 
+std::optional<Error> FrameLink::ended() const {
+  if (!lost()) return std::nullopt;
+  return Error(Error::Kind::dead, peer() + " " + lost_, {static_cast<int>(rank_)});
+}
+
 void FrameLink::require_open() const {
-  if (!lost_.empty()) throw Error(Error::Kind::dead, peer() + " " + lost_, {static_cast<int>(rank_)});
+  if (std::optional<Error> error = ended()) throw *std::move(error);
 }
 
 FramePrefix FrameLink::data_prefix(StreamKey key, std::uint64_t number) const {

@@ -5,7 +5,8 @@
 //  - The peer cannot be reached: that is a fault, of the kind that the wire reports.
 //  - The connection ends, or the peer's process dies: frames that arrived completely stay readable, partial frames are
 //    never shown. The link no longer sends: reserve() and commit() throw Error(dead). If frames were still in flight,
-//    they are lost, and that is a fault; losing credits is none.
+//    they are lost, and that is a fault; losing credits is none. What the kernels held is lost unnoticed: if the peer
+//    lives, whoever waits for it must ask (ended()).
 //  - The peer sends something invalid: the link is closed immediately, and that is a fault, Error(mismatch).
 // A fault is kept until take_fault(), which returns it once; the transport throws it from progress().
 #pragma once
@@ -70,8 +71,10 @@ class FrameLink : protected FrameSink {
   /// The rest of a payload arriving at `from` goes to `to`, to which the first part has been copied.
   virtual void redirect(std::span<const std::byte> /*from*/, std::byte* /*to*/) {}
   virtual void owe_credit(FrameReceiver& receiver);
-  /// Throws Error(dead) if nothing can be sent any more.
+  /// Throws ended() if nothing can be sent any more.
   void require_open() const;
+  /// Error(dead): how the connection ended. Empty while it lasts.
+  [[nodiscard]] std::optional<Error> ended() const;
 
  protected:
   [[nodiscard]] std::byte* place(const FramePrefix& prefix, const FrameHeader& header) override;
@@ -145,5 +148,15 @@ class FrameLink : protected FrameSink {
   std::string complaint_;             // what invalid data the peer sent
   std::optional<Error> fault_;
 };
+
+/// For Transport::ended().
+template <typename Links>
+[[nodiscard]] std::vector<Error> ended_of(const Links& links) {
+  std::vector<Error> errors;
+  for (const auto& link : links) {
+    if (std::optional<Error> error = link->ended()) errors.push_back(*std::move(error));
+  }
+  return errors;
+}
 
 }  // namespace syntony

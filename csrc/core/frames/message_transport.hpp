@@ -37,6 +37,7 @@ class MessageTransport : public Transport {
   bool drain(std::chrono::milliseconds timeout) override;
   void wake() override;
   void sleeping(bool asleep) override;
+  [[nodiscard]] std::vector<Error> ended() const override { return ended_of(links_); }
   [[nodiscard]] std::span<const int> descriptors() const override { return {descriptors_.data(), descriptor_count_}; }
 
  protected:

@@ -166,6 +166,8 @@ class Group final : public Steppable {
   void look_for_absent();
   void look_for_disagreement();
   void look_for_late(Work::Clock::time_point now);
+  void look_for_cut_off(Work::Clock::time_point now);
+  [[nodiscard]] bool waits_for(std::uint32_t peer) const;
   [[nodiscard]] ControlPlane* plane_of(std::uint32_t peer) const;
   [[nodiscard]] std::string latecomers(const Operation& operation, std::vector<int>& guilty) const;
 
@@ -206,6 +208,8 @@ class Group final : public Steppable {
   Work::Clock::time_point stalled_since_;
   Work::Clock::time_point last_inquiry_;
   std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane must explain
+  // A connection's end that the control plane must explain, and when it was noticed.
+  std::optional<std::pair<Error, Work::Clock::time_point>> cut_off_;
   bool failed_ = false;
   std::optional<std::uint64_t> seen_news_;      // of the control planes, last seen by all_there() ..
   bool all_there_ = true;                       // .. and its result then

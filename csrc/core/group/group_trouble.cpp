@@ -15,6 +15,7 @@ using Clock = Work::Clock;
 constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for this long
 constexpr std::chrono::milliseconds kInquiryInterval{100};
 constexpr std::chrono::milliseconds kLongestPuzzle{10000};
+constexpr std::chrono::milliseconds kNewsOfEnd{3000};  // data connections may end so much earlier than it is known why
 constexpr const char* kMessage = "a point-to-point message";
 
 /// What a peer announced in the place of our operation, if known.
@@ -185,7 +186,8 @@ bool Group::heard_of_the_end(const Error* here) {
   return failed_;
 }
 
-// The data plane noticed first. The control plane may know the reason: a goodbye, or an abort that names another rank.
+// The data plane noticed first. The control plane knows the reason, or will soon: a goodbye, a death, or an abort that
+// names another rank. If it still takes the peer to be alive after that, something has cut their connection.
 void Group::explain(const Error& error) {
   const bool refused = error.kind() == Error::Kind::system && error.ranks().empty();
   if (heard_of_the_end(refused ? &error : nullptr)) return;
@@ -200,13 +202,47 @@ void Group::explain(const Error& error) {
   }
   const auto peer = static_cast<std::uint32_t>(error.ranks().front());
   const ControlPlane* plane = plane_of(peer);
-  const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
+  const PeerStatus::State state = plane != nullptr ? plane->status(peer).state : PeerStatus::State::dead;
+  const bool left = state == PeerStatus::State::left;
+  const bool alive = state == PeerStatus::State::alive;
   if (left && heard_of_the_end()) return;  // it told the reason before it left
+  if (alive) {
+    const Clock::time_point now = Clock::now();
+    if (!cut_off_) cut_off_ = {error, now};
+    if (now - cut_off_->second < kNewsOfEnd) return;
+  }
   const Operation* owed = first_owed(std::nullopt);
+  const std::string what = owed != nullptr ? describe(owed->descriptor) : kMessage;
+  const std::string self = "rank " + std::to_string(fabric_->rank());
   fail(left ? Error::Kind::aborted : Error::Kind::dead,
-       fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
-           (owed != nullptr ? describe(owed->descriptor) : kMessage) + " (" + error.what() + ")",
+       fabric_->name_of_rank(peer) +
+           (left    ? " left the group before " + what
+            : alive ? " and " + self + " lost their connection during " + what + ", and both seem to live"
+                    : " died during " + what) +
+           " (" + error.what() + ")",
        error.ranks());
+}
+
+bool Group::waits_for(std::uint32_t peer) const {
+  const auto names_it = [peer](const std::vector<std::uint32_t>& awaited) {
+    return std::ranges::find(awaited, peer) != awaited.end();
+  };
+  return names_it(messages_.waiting_for()) || std::ranges::any_of(levels_, [&](const Level& level) {
+           return std::ranges::any_of(level.running, [&](const std::unique_ptr<Operation>& operation) {
+             return !operation->done && operation->execution && names_it(operation->execution->waiting_for());
+           });
+         });
+}
+
+/// A connection may have ended without a frame being lost that this rank knows of.
+void Group::look_for_cut_off(Clock::time_point now) {
+  if (cut_off_) return explain(Error(cut_off_->first));
+  if (moves_ != moves_seen_ || now - stalled_since_ < kFirstInquiry) return;
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
+    for (const Error& error : transport->ended()) {
+      if (waits_for(static_cast<std::uint32_t>(error.ranks().front()))) return explain(error);
+    }
+  }
 }
 
 void Group::tend() {
@@ -223,6 +259,7 @@ void Group::tend() {
   if (!failed_) look_for_disagreement();
   if (!failed_ && !all_there) look_for_absent();
   if (!failed_) look_for_late(now);
+  if (!failed_) look_for_cut_off(now);
 }
 
 /// Over all planes. Empty if one of them must be polled.

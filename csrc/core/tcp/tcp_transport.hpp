@@ -44,6 +44,7 @@ class TcpTransport final : public Transport {
   /// Hands what was committed or released to the kernel, which wakes the peers. Faults are left to progress().
   void wake() override;
   void sleeping(bool asleep) override;
+  [[nodiscard]] std::vector<Error> ended() const override { return ended_of(links_); }
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
   [[nodiscard]] bool unsent() const override;
   [[nodiscard]] std::shared_ptr<Wires> wires() const override { return wires_; }

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import selectors
-import socket
-import threading
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from syntony import _core
-from tests.csrc.runtime.group import Group, failure_of
+from tests.csrc.runtime.failures.test_deaths import reduce_for_ever
+from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
+from tests.csrc.runtime.wiretap import Fault, Tapped
 
 SECRET = {"SYNTONY_SECRET": "sesame", "SYNTONY_TCP_FLOWS": "1"}
 TLS = SECRET | {"SYNTONY_ENCRYPTION": "tls"}
@@ -22,63 +21,9 @@ MARK = 0x53594E54  # "SYNT": every element of the data, and so easily found on t
 HANDSHAKE = 5000  # bytes of a connection that a proxy leaves alone: of less, TLS's own handshake could not be made
 
 
-class Wiretap:
-    """Stands before a rank's listening socket: hears everything, and changes one bit once it has heard `until` bytes of
-    one connection."""
-
-    def __init__(self, address: tuple[str, int], until: int | None) -> None:
-        self._address, self._until = address, until
-        self.heard = bytearray()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            dialed, _ = self._listener.accept()
-            threading.Thread(target=self._hand_on, args=(dialed,), daemon=True).start()
-
-    def _hand_on(self, dialed: socket.socket) -> None:
-        with dialed, socket.create_connection(self._address) as accepted, selectors.DefaultSelector() as ready:
-            ready.register(dialed, selectors.EVENT_READ, accepted)
-            ready.register(accepted, selectors.EVENT_READ, dialed)
-            passed = 0
-            while True:
-                for key, _ in ready.select():
-                    try:
-                        said = bytearray(key.fileobj.recv(65536))  # type: ignore[union-attr]
-                        self.heard += said
-                        passed += len(said)
-                        if self._until is not None and said and passed >= self._until:
-                            said[-1] ^= 1
-                            self._until = None
-                        if not said:
-                            return
-                        key.data.sendall(said)
-                    except OSError:
-                        return
-
-
-class Tapped:
-    """A bootstrap through which this rank publishes a wiretap's address instead of its own."""
-
-    def __init__(self, rank: Rank, until: int | None) -> None:
-        self._bootstrap, self._until = rank.bootstrap("tapped"), until
-        self.rank, self.size = rank.rank, rank.size
-        self.tap: Wiretap | None = None
-
-    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        if name == "tcp":
-            address = re.search(rb"(127\.0\.0\.1):(\d+)", blob)
-            assert address is not None, blob
-            self.tap = Wiretap((address[1].decode(), int(address[2])), self._until)
-            blob = blob[: address.start(2)] + str(self.tap.port).encode() + blob[address.end(2) :]
-        return self._bootstrap.all_gather(name, blob)
-
-
-def exchange(rank: Rank, until: int | None) -> tuple[object, bytes]:
+def exchange(rank: Rank, fault: Fault | None) -> tuple[tuple[str, tuple[int, ...], str] | None, bytes]:
     """What went wrong in some collectives, None if nothing, and what the wiretap has heard."""
-    bootstrap = Tapped(rank, until)
+    bootstrap = Tapped(rank, fault)
 
     def work() -> None:
         group = Group(_core.Communicator(rank.process, bootstrap, 20.0, "tapped"))
@@ -116,10 +61,33 @@ def test_who_listens_hears_nothing() -> None:
 def test_what_is_changed_on_the_way_ends_the_group(seed: int | None) -> None:
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
     print("seed", seed)
-    until = random.Random(seed).randrange(HANDSHAKE, 2_000_000)
-    failures = [said for said, _ in run_as_processes(exchange, 2, until, hosts="ab", environment=TLS)]
+    fault = Fault("change", random.Random(seed).randrange(HANDSHAKE, 2_000_000))
+    failures = [said for said, _ in run_as_processes(exchange, 2, fault, hosts="ab", environment=TLS)]
     assert None not in failures, failures
     assert any("does not fit the keys of this connection" in str(failure) for failure in failures), failures
+
+
+@pytest.mark.parametrize("what", ["close", "reset"])
+@pytest.mark.parametrize("environment", [SECRET, TLS], ids=["plain", "tls"])
+def test_an_only_connection_that_is_cut_ends_the_group(
+    what: Literal["close", "reset"], environment: dict[str, str]
+) -> None:
+    """Both processes live, and each could wait for the other until the time-out."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    fault = Fault(what, random.Random(seed).randrange(HANDSHAKE, 2_000_000))
+    failures = [said for said, _ in run_as_processes(exchange, 2, fault, hosts="ab", environment=environment)]
+    for failure in failures:
+        assert failure is not None, failures
+        assert failure[0] == "dead", failures
+        assert "lost their connection during all_reduce" in failure[2], failures
+        assert "both seem to live" in failure[2], failures
+
+
+def test_a_connection_of_several_that_is_cut_is_replaced() -> None:
+    environment = SECRET | {"SYNTONY_TCP_FLOWS": "3"}
+    said = run_as_processes(exchange, 2, Fault("reset", 100_000), hosts="ab", environment=environment)
+    assert [failure for failure, _ in said] == [None, None]
 
 
 def form(rank: Rank) -> str:
@@ -146,26 +114,13 @@ def test_a_word_that_is_none_is_refused() -> None:
         assert "SYNTONY_ENCRYPTION=yes is neither tls nor none" in sentence
 
 
-def loop(rank: Rank) -> tuple[str, tuple[int, ...], str, float]:
-    group = rank.join()
-    data = np.zeros(100_003, np.float32)
-
-    def reduce() -> None:
-        for i in range(1 << 30):
-            group.all_reduce(data)
-            if i == 5:
-                rank.tell("looping")
-
-    return failure_of(reduce)
-
-
 def test_a_killed_rank_is_named() -> None:
-    with Processes(loop, 4, hosts="abcd", environment=TLS) as ranks:
+    with Processes(reduce_for_ever, 4, 100_003, hosts="abcd", environment=TLS) as ranks:
         ranks.wait_for_event("looping")
         ranks.kill(2)
         results = ranks.finish()
     for rank in (0, 1, 3):
-        kind, guilty, sentence, _ = results[rank]
+        (kind, guilty, sentence, _), _ = results[rank]
         assert (kind, guilty) == ("dead", (2,)), sentence
 
 
