@@ -86,7 +86,7 @@ def test_an_only_connection_that_is_cut_ends_the_group(
 
 def test_a_connection_of_several_that_is_cut_is_replaced() -> None:
     environment = SECRET | {"SYNTONY_TCP_FLOWS": "3"}
-    said = run_as_processes(exchange, 2, Fault("reset", 100_000), hosts="ab", environment=environment)
+    said = run_as_processes(exchange, 2, Fault("reset", 500_000), hosts="ab", environment=environment)
     assert [failure for failure, _ in said] == [None, None]
 
 
