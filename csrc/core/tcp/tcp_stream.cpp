@@ -22,7 +22,7 @@ ssize_t TcpStream::send(std::span<iovec> pieces) {
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = pieces.size();
-    return ::sendmsg(get(), &message, kFlags);
+    return ::sendmsg(socket_.get(), &message, kFlags);
   }
   std::array<std::byte, kOnePiece> whole;  // not initialized
   std::byte* end = whole.data();
@@ -30,13 +30,13 @@ ssize_t TcpStream::send(std::span<iovec> pieces) {
     std::memcpy(end, each.iov_base, each.iov_len);
     end += each.iov_len;
   }
-  return ::send(get(), whole.data(), bytes, kFlags);
+  return ::send(socket_.get(), whole.data(), bytes, kFlags);
 }
 
 ssize_t TcpStream::receive(std::span<iovec> pieces) {
   if (session_) return session_->receive(pieces);
-  if (pieces.size() == 1) return ::recv(get(), pieces.front().iov_base, pieces.front().iov_len, MSG_DONTWAIT);
-  return ::readv(get(), pieces.data(), static_cast<int>(pieces.size()));
+  if (pieces.size() == 1) return ::recv(socket_.get(), pieces.front().iov_base, pieces.front().iov_len, MSG_DONTWAIT);
+  return ::readv(socket_.get(), pieces.data(), static_cast<int>(pieces.size()));
 }
 
 }  // namespace syntony

@@ -13,14 +13,15 @@
 
 namespace syntony {
 
-class TcpStream : public UniqueFd {
+class TcpStream {
  public:
-  using UniqueFd::UniqueFd;
   TcpStream() = default;
-  TcpStream(UniqueFd socket) : UniqueFd(std::move(socket)) {}  // NOLINT(google-explicit-constructor): in the plain
-  TcpStream(UniqueFd socket, std::unique_ptr<TlsSession> session)
-      : UniqueFd(std::move(socket)), session_(std::move(session)) {}
+  explicit TcpStream(UniqueFd socket, std::unique_ptr<TlsSession> session = nullptr)
+      : socket_(std::move(socket)), session_(std::move(session)) {}
 
+  /// The descriptor, or -1 when closed.
+  [[nodiscard]] int get() const { return socket_.get(); }
+  explicit operator bool() const { return static_cast<bool>(socket_); }
   [[nodiscard]] bool encrypted() const { return session_ != nullptr; }
   /// As sendmsg and readv that never wait and raise no signal, but see TlsSession.
   [[nodiscard]] ssize_t send(std::span<iovec> pieces);
@@ -31,10 +32,11 @@ class TcpStream : public UniqueFd {
   [[nodiscard]] bool take_opened() { return session_ != nullptr && session_->take_opened(); }
   void close() {
     session_.reset();
-    reset();
+    socket_.reset();
   }
 
  private:
+  UniqueFd socket_;  // closed after the session has ended
   std::unique_ptr<TlsSession> session_;
 };
 

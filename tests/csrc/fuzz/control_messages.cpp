@@ -170,7 +170,7 @@ std::pair<UniqueFd, UniqueFd> wire() {
 }
 
 TcpPeer at(std::uint32_t rank, UniqueFd wire) {
-  return {.rank = rank, .endpoint = "the fuzzer", .control = std::move(wire), .flows = {}};
+  return {.rank = rank, .endpoint = "the fuzzer", .control = TcpStream(std::move(wire)), .flows = {}};
 }
 
 template <typename Then>

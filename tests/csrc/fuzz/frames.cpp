@@ -226,7 +226,7 @@ bool take_frames(std::span<const std::byte> input) {
   std::vector<TcpPeer> peers(1);
   peers[0].rank = 1;
   peers[0].endpoint = "the fuzzer";
-  peers[0].flows.emplace_back(ends[0]);
+  peers[0].flows.emplace_back(UniqueFd(ends[0]));
   TcpTransport transport(kShape, kSelf, peers);
   Sender& sender = transport.sender(1, 1, 0);
   for (std::uint32_t i = 0; i < kCommitted; ++i) {

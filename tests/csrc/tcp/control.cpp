@@ -127,7 +127,10 @@ void ends(std::uint64_t) {
     std::vector<TcpPeer> peers = rank.connect();
     rank.meet();  // nobody ends before all are connected
     if (rank.rank == 3) {
-      for (TcpPeer& peer : peers) reset(peer.control);
+      for (TcpPeer& peer : peers) {
+        reset_when_closed(peer.control.get());
+        peer.control.close();
+      }
       rank.meet();
       rank.meet();
       return;
@@ -197,7 +200,7 @@ void asked_once(std::uint64_t) {
         std::array<std::uint64_t, 4> own;
         std::array<std::byte, 96> more;
       } said;
-      const UniqueFd& socket = peers[0].control;
+      const TcpStream& socket = peers[0].control;
       constexpr std::size_t kOnce = sizeof(said) - sizeof(said.more);
       std::size_t heard = 0;
       const auto hear = [&] {
@@ -547,7 +550,7 @@ void clocks(std::uint64_t) {
     rank.meet();
     if (rank.rank != 1) std::erase_if(peers, [](const TcpPeer& peer) { return peer.rank != 1; });
     if (rank.rank == 0) {
-      const UniqueFd& socket = peers[0].control;
+      const TcpStream& socket = peers[0].control;
       for (int turn = 0; turn < 8; ++turn) {
         struct {
           ControlPrefix prefix;

@@ -68,7 +68,7 @@ void cut_flows_are_replaced(std::uint64_t) {
     const std::unique_ptr<TcpMeeting> meeting = rank.meet_for_control(kTwoFlows, peers);
     connect_data(*meeting, rank.rank, peers);
     std::vector<UniqueFd> first;
-    for (const UniqueFd& socket : peers[0].flows) first.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+    for (const TcpStream& socket : peers[0].flows) first.emplace_back(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
     TcpTransport transport(shape, rank.identity(), peers, meeting.get());
     Sender& sender = transport.sender(1 - rank.rank, 0, 0);
     Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);

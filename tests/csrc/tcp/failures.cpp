@@ -164,7 +164,8 @@ void half_a_frame(std::uint64_t) {
       frame.header.length = 1000;
       write_bytes(peers[0].flows[0].get(), bytes_of(frame));
       write_bytes(peers[0].flows[0].get(), std::vector<std::byte>(999));
-      reset(peers[0].flows[0]);
+      reset_when_closed(peers[0].flows[0].get());
+      peers[0].flows[0].close();
       rank.meet();
       return;
     }
@@ -185,7 +186,7 @@ void undelivered(std::uint64_t) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 2, .send_buffer = 65536, .receive_buffer = 65536});
     if (rank.rank == 1) {
       rank.meet();
-      for (UniqueFd& flow : peers[0].flows) flow.reset();
+      for (TcpStream& flow : peers[0].flows) flow.close();
       rank.meet();
       return;
     }

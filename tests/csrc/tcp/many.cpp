@@ -36,8 +36,8 @@ class Crowd {
         if (other < rank) continue;
         std::array<int, 2> ends{};
         require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0, "a socket pair");
-        peers[rank].push_back({.rank = other, .endpoint = {}, .control = UniqueFd(ends[0]), .flows = {}});
-        peers[other].push_back({.rank = rank, .endpoint = {}, .control = UniqueFd(ends[1]), .flows = {}});
+        peers[rank].push_back({.rank = other, .endpoint = {}, .control = TcpStream(UniqueFd(ends[0])), .flows = {}});
+        peers[other].push_back({.rank = rank, .endpoint = {}, .control = TcpStream(UniqueFd(ends[1])), .flows = {}});
       }
     }
     std::vector<std::uint32_t> everyone(ranks);

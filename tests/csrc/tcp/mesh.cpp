@@ -21,7 +21,7 @@ using namespace syntony;
 
 /// Every flow and the control socket lead to the rank they claim: each end sends its rank and index.
 void require_connected(Rank& rank, std::vector<TcpPeer>& peers, std::uint32_t flows) {
-  const auto exchange = [&](const UniqueFd& socket, std::uint32_t peer, std::uint32_t index) {
+  const auto exchange = [&](const TcpStream& socket, std::uint32_t peer, std::uint32_t index) {
     const std::array<std::uint32_t, 2> mine{rank.rank, index};
     write_bytes(socket.get(), bytes_of(mine));
     std::array<std::uint32_t, 2> theirs{};
@@ -120,7 +120,7 @@ void strangers(std::uint64_t seed) {
         write_bytes(lingering.emplace_back(knock(address)).get(), bytes_of(right).first(bytes));
         UniqueFd hasty = knock(address);
         write_bytes(hasty.get(), bytes_of(right).first(bytes));
-        if (bytes % 2 == 0) reset(hasty);
+        if (bytes % 2 == 0) reset_when_closed(hasty.get());
       }
     }
     rank.meet();
@@ -497,7 +497,7 @@ void early_leaver(std::uint64_t) {
   });
 }
 
-int option(const UniqueFd& socket, int level, int name) {
+int option(const TcpStream& socket, int level, int name) {
   int value = 0;
   socklen_t length = sizeof(value);
   require(getsockopt(socket.get(), level, name, &value, &length) == 0, "the option can be read");
@@ -508,9 +508,9 @@ int option(const UniqueFd& socket, int level, int name) {
 void tuned(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 1, .send_buffer = 50'000, .receive_buffer = 60'000});
-    const UniqueFd& data = peers[0].flows[0];
-    const UniqueFd& control = peers[0].control;
-    for (const UniqueFd* socket : {&data, &control}) {
+    const TcpStream& data = peers[0].flows[0];
+    const TcpStream& control = peers[0].control;
+    for (const TcpStream* socket : {&data, &control}) {
       require(option(*socket, IPPROTO_TCP, TCP_NODELAY) == 1, "no delay");
       require(option(*socket, SOL_SOCKET, SO_KEEPALIVE) == 1 && option(*socket, IPPROTO_TCP, TCP_KEEPIDLE) == 5 &&
                   option(*socket, IPPROTO_TCP, TCP_KEEPCNT) == 5 && option(*socket, IPPROTO_TCP, TCP_KEEPINTVL) == 1,
@@ -526,7 +526,7 @@ void tuned(std::uint64_t) {
   });
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect({.flows = 1, .keepalive = 1000});
-    for (const UniqueFd* socket : {&peers[0].flows[0], &peers[0].control}) {
+    for (const TcpStream* socket : {&peers[0].flows[0], &peers[0].control}) {
       require(option(*socket, IPPROTO_TCP, TCP_KEEPIDLE) +
                       option(*socket, IPPROTO_TCP, TCP_KEEPCNT) * option(*socket, IPPROTO_TCP, TCP_KEEPINTVL) ==
                   1004,

@@ -155,10 +155,9 @@ syntony::UniqueFd knock(const syntony::TcpAddress& address) {
   return result;
 }
 
-void reset(syntony::UniqueFd& socket) {
+void reset_when_closed(int socket) {
   const linger hard{1, 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-  socket.reset();
+  setsockopt(socket, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
 }
 
 bool readable(int descriptor, milliseconds timeout) {

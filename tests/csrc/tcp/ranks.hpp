@@ -105,8 +105,8 @@ std::span<const std::byte> bytes_of(const Value& value) {
 
 /// A blocking connection to an endpoint, as a stranger would make it.
 syntony::UniqueFd knock(const syntony::TcpAddress& address);
-/// Aborts the connection: the peer sees a reset, as from a host that went down hard.
-void reset(syntony::UniqueFd& socket);
+/// Closing it will abort the connection: the peer sees a reset, as from a host that went down hard.
+void reset_when_closed(int socket);
 /// Waits until the descriptor is readable; false after `timeout`.
 bool readable(int descriptor, milliseconds timeout);
 

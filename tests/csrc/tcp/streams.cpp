@@ -287,7 +287,7 @@ void filled_room(std::uint64_t) {
   auto [near, far] = connected();
   const int socket = far.get();
   TcpFlow flow;
-  flow.open(std::move(far), {});
+  flow.open(TcpStream(std::move(far)), {});
   Frames frames;
 
   std::vector<std::byte> bytes(kHead + kFirst + kAside + kRest);
@@ -376,7 +376,7 @@ void turns(std::uint64_t) {
     header.length = length;
     flow.push({.number = number, .window = window, .channel = channel}, header, payload.data(), priority);
   };
-  flow.open(std::move(far), {});
+  flow.open(TcpStream(std::move(far)), {});
   push(9, 0, 0, kBegun);
   require(flow.write() == TcpFlow::Outcome::moved && flow.unsent_frames() == 1, "a part of the first frame");
   for (std::uint64_t number = 0; number < 4; ++number) push(0, 0, number, kLength);
