@@ -15,7 +15,8 @@ using Clock = Work::Clock;
 constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for this long
 constexpr std::chrono::milliseconds kInquiryInterval{100};
 constexpr std::chrono::milliseconds kLongestPuzzle{10000};
-constexpr std::chrono::milliseconds kNewsOfEnd{3000};  // data connections may end so much earlier than it is known why
+// Data connections may end so much earlier than it is known why; ranks that are relayed the news hear it later.
+constexpr std::chrono::milliseconds kNewsOfEnd{3000}, kNewsOfEndPerRank{2};
 constexpr const char* kMessage = "a point-to-point message";
 
 /// What a peer announced in the place of our operation, if known.
@@ -209,7 +210,7 @@ void Group::explain(const Error& error) {
   if (alive) {
     const Clock::time_point now = Clock::now();
     if (!cut_off_) cut_off_ = {error, now};
-    if (now - cut_off_->second < kNewsOfEnd) return;
+    if (now - cut_off_->second < kNewsOfEnd + fabric_->size() * kNewsOfEndPerRank) return;
   }
   const Operation* owed = first_owed(std::nullopt);
   const std::string what = owed != nullptr ? describe(owed->descriptor) : kMessage;
