@@ -13,7 +13,8 @@ path
    (timetable.py): milliseconds each. The first of them is always made, however little time there is, so that there is a
    schedule on a busy machine, too;
 2. if bandwidth matters, the schedules of engines forest and flow, which meet the throughput bound; with
-   `teccl:in_network` also those in which switches copy and add;
+   `teccl:in_network` also those in which switches copy and add; each as it is, and, where bytes take longer than
+   alphas, ordered by urgency (pipeline/list_scheduling.py);
 3. the time-expanded program of Liu et al., "Rethinking Machine Learning Collective Communication as a Multi-Commodity
    Flow Problem", SIGCOMM'24, sections 3 and 4 (epochs.py): epochs, buffers at ranks, copies at ranks and none in
    switches that cannot; integer where data is copied, linear for all_to_all. Its horizon is what 1 and 2 found.
@@ -37,7 +38,8 @@ from syntony.synth.engines import in_network
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.flow import search as flow
 from syntony.synth.engines.forest import search as forest
-from syntony.synth.engines.pipeline.slicing import LEAST_BYTES
+from syntony.synth.engines.pipeline.list_scheduling import by_urgency
+from syntony.synth.engines.pipeline.slicing import LEAST_BYTES, MOST_TRANSFERS
 from syntony.synth.engines.teccl.epochs import planned
 from syntony.synth.engines.teccl.timetable import ENGINE, scheduled
 from syntony.synth.engines.teccl.trees import Hop, Manner, Want, grow_all, wants_of
@@ -210,10 +212,14 @@ def _candidates(
     alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
     pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
     yield from grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
+    carrying = float(size * bounds.throughput.seconds_per_byte)
     for engine in engines:
         with suppress(EngineError):  # it does not support this collective or these wires
-            yield engine.run(topology, collective, size, budget)
-    spare = SLACK * float(size * bounds.throughput.seconds_per_byte)
+            schedule = engine.run(topology, collective, size, budget)
+            yield schedule
+            if carrying > bounds.latency.seconds and len(schedule.transfers) <= MOST_TRANSFERS:
+                yield by_urgency(schedule, size)
+    spare = SLACK * carrying
     # Paths have no branches to wait for; only their length matters.
     choices = product(PATIENCE, (True,), (None,)) if alone else product(PATIENCE, (True, False), (None, 0.0, spare))
     for patience, together, slack in choices:
