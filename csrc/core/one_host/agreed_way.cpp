@@ -12,32 +12,63 @@ namespace syntony {
 namespace {
 
 constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothing
-// Calls per way before one is preferred: of any, and of short ones. The first two calls take the usual way, for
-// the very first provides memory.
-constexpr std::uint64_t kCalls = 2, kCallsOfShort = 8;
+// Calls per way before one is preferred, and of short ones; half of them only of those that are nearly as fast as the
+// fastest: the rest by less than this part.
+constexpr std::uint64_t kCalls = 3, kCallsOfShort = 8, kNear = 4;
+// Calls that take the usual way at first: the very first provides memory, and the next ones find out how to show what
+// peers read (core/shm/shown_copy.hpp).
+constexpr std::uint64_t kUsual = 4;
 constexpr std::size_t kShort = 2_MiB;
 // Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 // At least so many calls from one review to the next.
 constexpr std::uint64_t kReview = 64;
+// Times as long as a call: who does something else for longer has other data in the caches by then.
+constexpr int kRest = 4;
+
+constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+
+/// Per byte, in units that all ranks share.
+std::uint32_t each(std::chrono::nanoseconds time, std::size_t bytes) {
+  constexpr std::uint64_t kUnit = 1 << 16;  // of a nanosecond per byte
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max() / 2;
+  return static_cast<std::uint32_t>(
+      std::clamp(static_cast<std::uint64_t>(time.count()) * kUnit / bytes, std::uint64_t{1}, kMost));
+}
+
+/// Many things make a call late, and nothing early.
+void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std::min(now, cost + cost / 16 + 1); }
 
 }  // namespace
 
 AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes)
-    : choices_(std::move(choices)), beginning_((bytes <= kShort ? kCallsOfShort : kCalls) * choices_.size()) {}
+    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {}
 
-AgreedWay::Try AgreedWay::tries(std::uint64_t least) const {
-  constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t near = least + least / 4;
-  if (calls_ < beginning_) return {calls_ < 2 ? 0 : calls_ < beginning_ / 2 ? kAny : near, calls_};
-  if (reviewing()) return {kAny, calls_};
-  for (const auto& [every, most] : {std::pair{kRarely, kAny}, {kSeldom, 2 * least}, {kOften, near}}) {
-    if (calls_ % every == 0) return {most, calls_ / every};
+std::optional<std::size_t> AgreedWay::untried(std::uint64_t best) const {
+  if (calls_ < kUsual) return 0;
+  std::optional<std::size_t> least;
+  std::uint64_t fewest = enough_;
+  for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
+    const std::uint64_t tries = tries_[choice];
+    const bool known = heard_[choice] != 0;
+    const bool worth = tries < (enough_ + 1) / 2 || (known && heard_[choice] <= best + best / kNear);
+    if (tries < fewest && worth) {
+      least = choice;
+      fewest = tries;
+    }
   }
-  return {};
+  return least;
 }
 
-bool AgreedWay::reviewing() const { return reviewed_ != 0 && calls_ < reviewed_ + choices_.size(); }
+std::size_t AgreedWay::tried_again(std::uint64_t least) const {
+  for (const auto& [every, most] : {std::pair{kRarely, kAny}, {kSeldom, 2 * least}, {kOften, least + least / kNear}}) {
+    if (calls_ % every != 0) continue;
+    std::size_t choice = calls_ / every % choices_.size();
+    while (heard_[choice] > most) choice = (choice + 1) % choices_.size();
+    return choice;
+  }
+  return current_;
+}
 
 bool AgreedWay::changed() const {
   const std::uint64_t now = heard_[current_];
@@ -46,7 +77,9 @@ bool AgreedWay::changed() const {
 
 void AgreedWay::review() {
   for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
-    if (choice != current_) costs_[choice] = 0, heard_[choice] = 0;
+    if (choice == current_) continue;
+    of_calls_[choice] = of_rests_[choice] = costs_[choice] = 0;
+    heard_[choice] = tries_[choice] = 0;
   }
   reviewed_ = calls_;
   settled_ = 0;
@@ -55,26 +88,18 @@ void AgreedWay::review() {
 SharedChoice AgreedWay::next() {
   if (calls_ >= reviewed_ + kReview && changed()) review();
   const std::size_t best = fastest();
-  if (const Try now = tries(heard_[best]); now.most > 0) {
-    taken_ = following(now.turn % choices_.size(), now.most);
+  if (const auto choice = untried(heard_[best])) {
+    taken_ = *choice;
   } else {
-    if (heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) {
+    if (current_ != best && heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) {
       current_ = best;
       settled_ = 0;
     }
-    // What a call costs is heard two calls later.
-    if (settled_ == 0 && calls_ >= reviewed_ + choices_.size() + 2) settled_ = heard_[current_];
-    taken_ = current_;
+    if (settled_ == 0) settled_ = heard_[current_];
+    taken_ = tried_again(heard_[current_]);
   }
-  ++calls_;
+  if (++calls_ > kUsual) ++tries_[taken_];
   return choices_[taken_];
-}
-
-std::size_t AgreedWay::following(std::size_t choice, std::uint64_t most) const {
-  do {
-    choice = (choice + 1) % choices_.size();
-  } while (heard_[choice] > most);
-  return choice;
 }
 
 std::size_t AgreedWay::fastest() const {
@@ -86,13 +111,26 @@ std::size_t AgreedWay::fastest() const {
 }
 
 void AgreedWay::took(std::chrono::nanoseconds time, std::size_t bytes) {
-  constexpr std::uint64_t kUnit = 1 << 16;  // of a nanosecond per byte
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  const auto each = static_cast<std::uint32_t>(
-      std::clamp(static_cast<std::uint64_t>(time.count()) * kUnit / bytes, std::uint64_t{1}, kMost));
-  std::uint32_t& cost = costs_[taken_];
-  // Many things make a call late, and nothing early.
-  cost = cost == 0 ? each : std::min(each, cost + cost / 16 + 1);
+  note(of_calls_[taken_], each(time, bytes));
+  ended_ = {taken_, time, bytes};
+  add_up();
+}
+
+void AgreedWay::resumed(std::chrono::nanoseconds later) {
+  if (later > kRest * ended_.time) return;
+  note(of_rests_[ended_.choice], each(later, ended_.bytes));
+  add_up();
+}
+
+void AgreedWay::add_up() {
+  std::uint32_t least = 0;  // of the rests known
+  for (const std::uint32_t rest : of_rests_) {
+    if (rest != 0 && (least == 0 || rest < least)) least = rest;
+  }
+  for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
+    const std::uint32_t rest = of_rests_[choice] != 0 ? of_rests_[choice] : least;
+    costs_[choice] = of_calls_[choice] == 0 ? 0 : of_calls_[choice] + rest;
+  }
 }
 
 void AgreedWay::hear(const StageBuffer::Costs& of_rank) {
@@ -107,6 +145,16 @@ AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t rank
     known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable), ranks * bytes)).first;
   }
   return known->second.alone() ? nullptr : &known->second;
+}
+
+void AgreedWays::begins(Clock::time_point met) {
+  if (last_ != nullptr) last_->resumed(met - ended_);
+}
+
+void AgreedWays::ends(AgreedWay& way, std::chrono::nanoseconds time, std::size_t bytes, Clock::time_point now) {
+  way.took(time, bytes);
+  last_ = &way;
+  ended_ = now;
 }
 
 }  // namespace syntony

@@ -6,11 +6,15 @@
 // fastest. Now and then one tries another way, for times change; and if the way taken has become much faster or slower
 // (other programs' use of a shared cache does that), what the others once cost is forgotten and all are tried again:
 //
-//      call      0 1 2 3 4 5 | 6 7 ... 15 | 16 | 17 18 ...      3 ways: the second is the fastest, the third close
-//      way       0 0 0 1 2 1 | 1 1 ...  1 |  2 |  1  1 ...
+//      call      0 1 2 3 | 4 5 6  7 8 9  10 11 | 12 13 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
+//      way       0 0 0 0 | 0 1 2  0 1 2   1  2 |  1  1 ...  1 |  2 |  1  1 ...     the third close
 //
 // In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
 // what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.
+//
+// If calls follow each other closely, the time between them is part of what a way costs: an input is written again
+// before the next call, which takes up to four times as long if peers have read its lines (Zen 5, 16 MiB of which they
+// have read 8: 990 instead of 260 us, as long as the call itself).
 //
 // (core/shm/faster_way.hpp is for what a rank decides alone.)
 #pragma once
@@ -21,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -41,8 +46,10 @@ class AgreedWay {
   [[nodiscard]] bool alone() const { return choices_.size() == 1; }
   /// For the next call.
   [[nodiscard]] SharedChoice next();
-  /// How long that call took this rank.
+  /// How long that call took this rank,
   void took(std::chrono::nanoseconds time, std::size_t bytes);
+  /// and how much later all ranks had begun another one.
+  void resumed(std::chrono::nanoseconds later);
 
   /// Of this rank, as shown to its peers: time per byte in units that all ranks share; 0: not known yet.
   [[nodiscard]] const StageBuffer::Costs& costs() const { return costs_; }
@@ -51,23 +58,30 @@ class AgreedWay {
   void forget() { heard_.fill(0); }
 
  private:
-  /// A call that tries what costs at most so much; 0: it takes the fastest. Turns begin with another way each.
-  struct Try {
-    std::uint64_t most = 0;
-    std::uint64_t turn = 0;
-  };
-  [[nodiscard]] Try tries(std::uint64_t least) const;  // `least`: what the fastest costs
-  [[nodiscard]] bool changed() const;                  // the cost of `current_`, since it settled
+  [[nodiscard]] bool changed() const;  // the cost of `current_`, since it settled
   void review();
-  [[nodiscard]] bool reviewing() const;
   [[nodiscard]] std::size_t fastest() const;  // as far as known
-  /// The next one in turn that costs at most `most`, or is not known.
-  [[nodiscard]] std::size_t following(std::size_t choice, std::uint64_t most) const;
+  /// The one to be tried before the fastest is known; none if all have been tried often enough. `best`: what the
+  /// fastest costs, as far as known.
+  [[nodiscard]] std::optional<std::size_t> untried(std::uint64_t best) const;
+  /// The one to be tried now and then, in turn.
+  [[nodiscard]] std::size_t tried_again(std::uint64_t least) const;
+  void add_up();
+
+  /// A call that has ended.
+  struct Ended {
+    std::size_t choice = 0;
+    std::chrono::nanoseconds time{};
+    std::size_t bytes = 0;
+  };
 
   std::vector<SharedChoice> choices_;
+  StageBuffer::Costs of_calls_{}, of_rests_{};  // until the next call begins; 0: not known
   StageBuffer::Costs costs_{};
+  Ended ended_;
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
-  std::uint64_t beginning_;                                 // calls in which all ways are tried
+  std::vector<std::uint64_t> tries_;                        // calls that took it: first ones, since a review
+  std::uint64_t enough_;                                    // of them
   std::uint64_t calls_ = 0;
   std::size_t taken_ = 0;       // by the last call
   std::size_t current_ = 0;     // the fastest, but for differences that may be chance
@@ -78,9 +92,17 @@ class AgreedWay {
 /// Of all calls of a priority.
 class AgreedWays {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// Null if there is nothing to choose. Valid as long as this.
   [[nodiscard]] AgreedWay* of(Collective collective, DType dtype, std::uint32_t ranks, std::size_t bytes,
                               bool readable);
+
+  /// A call begins: at `met` if its ways are measured.
+  void begins(Clock::time_point met);
+  void begins_unmeasured() { last_ = nullptr; }
+  /// A call of `way` that took so long ends.
+  void ends(AgreedWay& way, std::chrono::nanoseconds time, std::size_t bytes, Clock::time_point now);
 
  private:
   struct Kind {
@@ -91,6 +113,8 @@ class AgreedWays {
     auto operator<=>(const Kind&) const = default;
   };
   std::map<Kind, AgreedWay> ways_;
+  AgreedWay* last_ = nullptr;  // of the call before this one, if it was measured,
+  Clock::time_point ended_;    // and when that call ended
 };
 
 }  // namespace syntony

@@ -23,6 +23,7 @@ void SharedOperation::begin() {
   const SharedChoice choice = agreed_ != nullptr
                                   ? agreed_->next()
                                   : usual_choice(job_.call.collective, job_.ranks, job_.longest_bytes, readable);
+  if (agreed_ == nullptr) rounds_.ways().begins_unmeasured();
   job_.streams = choice.streams;
   steps_ = steps_of(choice.way, job_);
 }
@@ -31,6 +32,7 @@ bool SharedOperation::met() {
   if (agreed_ == nullptr || met_) return true;
   if (!rounds_.all_arrived()) return false;
   met_ = Clock::now();
+  rounds_.ways().begins(*met_ - showing_);
   agreed_->forget();
   for (std::uint32_t rank = 0; rank < rounds_.ranks(); ++rank) agreed_->hear(rounds_.buffer(rank).costs);
   return true;
@@ -71,7 +73,10 @@ bool SharedOperation::step() {
   }
   done_ = !shown_ && steps_->done();
   if (done_) {
-    if (agreed_ != nullptr) agreed_->took(showing_ + (Clock::now() - *met_), job_.longest_bytes);
+    if (agreed_ != nullptr) {
+      const Clock::time_point now = Clock::now();
+      rounds_.ways().ends(*agreed_, showing_ + (now - *met_), job_.longest_bytes, now);
+    }
     rounds_.leave();
   }
   return true;

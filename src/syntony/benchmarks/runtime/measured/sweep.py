@@ -97,7 +97,7 @@ def effort(size: int, rounds: int) -> Effort:
 
     A turn of less than some milliseconds would be over before the ranks, just awoken, are on different processors.
     """
-    per_round = max(2, min(250, (32 << 20) // max(size, 1)))
+    per_round = max(6, min(250, (32 << 20) // max(size, 1)))
     return Effort(iterations=rounds * per_round, warmups=2, turns=rounds, fresh=True)
 
 
