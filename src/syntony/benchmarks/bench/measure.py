@@ -64,12 +64,25 @@ class Result:
 class Bench:
     """One rank's memory and its connection to the others. All methods are collective."""
 
-    def __init__(self, exchange: Exchange, memory: Memory | None = None, timer: Timer = by_clock) -> None:
-        """`memory`: the memory of contenders in these processes, by default ordinary memory."""
-        self._exchange = exchange
+    def __init__(
+        self,
+        group: Exchange,
+        memory: Memory | None = None,
+        timer: Timer = by_clock,
+        everybody: Exchange | None = None,
+    ) -> None:
+        """`memory`: the memory of contenders in these processes, by default ordinary memory. `everybody`: the ranks of
+        all groups that measure at the same time, if there are several."""
+        self._everybody = everybody or group
+        self._together = self._everybody.size > group.size
         self._timer = timer
         self._meetings = 0
-        self._memory = memory or Memory(exchange.rank, exchange.size)
+        self._memory = memory or Memory(group.rank, group.size)
+
+    @property
+    def rank(self) -> int:
+        """Among the ranks of all groups."""
+        return self._everybody.rank
 
     def run(
         self,
@@ -94,7 +107,7 @@ class Bench:
     def gather(self, value: object) -> list[Any]:
         """The JSON values of all ranks, in rank order."""
         self._meetings += 1
-        blobs = self._exchange.all_gather(f"bench {self._meetings}", json.dumps(value).encode())
+        blobs = self._everybody.all_gather(f"bench {self._meetings}", json.dumps(value).encode())
         return [json.loads(blob) for blob in blobs]
 
     def _measurement(self, contender: Contender | RemotePeer, case: Case, in_place: bool) -> Measurement | None:
@@ -110,6 +123,8 @@ class Bench:
             iterations = effort.iterations * (turn + 1) // turns - effort.iterations * turn // turns
             warmups = effort.warmups if turn == 0 else min(1, effort.warmups)
             for measurement, times in zip(measurements, durations, strict=True):
+                if self._together:
+                    self.gather(None)  # all groups measure the same contender
                 times.extend(measurement.lap(warmups, iterations, effort.fresh))
         return [np.array(times, np.int64) for times in durations]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from syntony.benchmarks.bench.kernels.kernels import KERNELS
 from syntony.benchmarks.bench.measure import Effort
 from syntony.benchmarks.bench.reference import BITWISE, OPERATIONS
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
+from syntony.benchmarks.bench.split import Split
+from syntony.benchmarks.bench.split import read as read_split
 from syntony.benchmarks.cuda.names import ALGORITHMS as CUDA_ALGORITHMS
 from syntony.benchmarks.cuda.names import PEERS as CUDA_PEERS
 from syntony.benchmarks.cuda.names import PROTOCOLS
@@ -70,6 +73,7 @@ class Options:
     shape: Shape
     device: str
     processes: int | None
+    split: Split | None
     threads: int
     graph: int
     protocols: tuple[str, ...]
@@ -137,6 +141,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"compare with {', '.join(PEERS)}, mpi, all (installed ones); cuda: {', '.join(CUDA_PEERS)}",
     )
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
+    what.add_argument("--split", default=None, metavar="'OP N'",
+                      help="groups at the same time: AND, OR, MOD, DIV ($NCCL_TESTS_SPLIT)")  # fmt: skip
     what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",
                       help="cuda: ranks per process")  # fmt: skip
 
@@ -204,11 +210,15 @@ def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Opti
             raise UserError(why)
     if cuda:
         _check_for_gpus(arguments, shape)
+    split = read_split(arguments.split, os.environ)
+    if cuda and split is not None:
+        raise UserError("--split is for --device cpu: ranks on GPUs are one group here")
     elements = _elements(arguments.datatype)
     return Options(
         shape=shape,
         device=arguments.device,
         processes=arguments.ranks if arguments.threads is None or not cuda else 1,
+        split=split,
         threads=arguments.threads or 1,
         graph=arguments.graph or 0,
         protocols=_listed("--protocol", arguments.protocol or "simple", PROTOCOLS),

@@ -23,6 +23,7 @@ from syntony.benchmarks.bench.measure import Bench
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.records import Record
+from syntony.benchmarks.bench.split import Part
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -44,11 +45,12 @@ def run(
     create: Callable[[Exchange, float], Communicator] = create_communicator,
 ) -> int:
     """Runs the whole benchmark on this rank. Exit code 1 if any result was wrong. Collective."""
-    communicator = create(exchange, options.timeout)
-    contenders = contenders_of(exchange, options, communicator)
+    group = exchange if options.split is None else Part(exchange, options.split)
+    communicator = create(group, options.timeout)
+    contenders = contenders_of(group, options, communicator)
     device = {
         "rank": exchange.rank,
-        "group": 0,
+        "group": group.color if isinstance(group, Part) else 0,
         "pid": os.getpid(),
         "hostname": socket.gethostname(),
         "device": 0,
@@ -57,8 +59,11 @@ def run(
     }
     try:
         with told_to_people():
-            remarks = (FRESH,) if options.effort.fresh else ()
-            return walk(exchange, options, contenders, Bench(exchange), device, remarks)
+            remarks = [FRESH] if options.effort.fresh else []
+            if group.size < exchange.size:
+                groups = exchange.size // group.size
+                remarks.append(f"{groups} groups of {group.size} ranks at the same time: --split {options.split}")
+            return walk(group, options, contenders, Bench(group, everybody=exchange), device, remarks)
     finally:
         for contender in contenders:
             contender.close()
@@ -108,7 +113,7 @@ def cases(options: Options, ranks: int) -> Iterator[Case]:
 
 
 def walk(
-    exchange: Exchange,
+    group: Exchange,
     options: Options,
     contenders: Sequence[Contender | RemotePeer],
     bench: Bench,
@@ -120,15 +125,15 @@ def walk(
     Exit code 1 if any result was wrong. Collective.
     """
     devices = bench.gather(device)
-    records = [_walk_one(exchange, one, contenders, bench, devices, remarks) for one in options.each()]
-    if exchange.rank == 0 and options.json:
+    records = [_walk_one(group.size, one, contenders, bench, devices, remarks) for one in options.each()]
+    if bench.rank == 0 and options.json:
         documents = [record.document() for record in records]
         tell_json({"command": "bench", **(documents[0] if len(documents) == 1 else {"runs": documents})})
     return int(any(record.wrong for record in records))
 
 
 def _walk_one(
-    exchange: Exchange,
+    ranks: int,
     options: Options,
     contenders: Sequence[Contender | RemotePeer],
     bench: Bench,
@@ -136,15 +141,15 @@ def _walk_one(
     remarks: Sequence[str],
 ) -> Record:
     """The rows of one collective."""
-    record = Record(options, exchange.size, devices, remarks, writes=exchange.rank == 0)
-    speaks = exchange.rank == 0 and not options.json
+    record = Record(options, ranks, devices, remarks, writes=bench.rank == 0)
+    speaks = bench.rank == 0 and not options.json
     labels = [contender.label for contender in contenders]
     narrow = speaks and table.too_wide(options, len(labels) - 1)
     heading = table.heading(options, devices, labels, remarks, narrow)
     group = ""  # common fields of the previous rows of a narrow table
     cycles = range(options.cycles) if options.cycles else itertools.count()
     for _ in cycles:
-        for case in cases(options, exchange.size):
+        for case in cases(options, ranks):
             results = bench.run(case, contenders, options.effort)
             record.add(case, results)
             if speaks:
@@ -155,9 +160,9 @@ def _walk_one(
                     if (common := table.narrow_group(case)) != group:
                         print(common)
                     group = common
-                    print(table.narrow_row(case, results, labels, exchange.size, options), flush=True)
+                    print(table.narrow_row(case, results, labels, ranks, options), flush=True)
                 else:
-                    print(table.row(case, results, exchange.size, options), flush=True)
+                    print(table.row(case, results, ranks, options), flush=True)
     if speaks:
         print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
     for path in record.close():
