@@ -78,7 +78,7 @@ bool AgreedWay::changed() const {
 void AgreedWay::review() {
   for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
     if (choice == current_) continue;
-    of_calls_[choice] = of_rests_[choice] = costs_[choice] = 0;
+    of_calls_[choice] = of_periods_[choice] = costs_[choice] = 0;
     heard_[choice] = tries_[choice] = 0;
   }
   reviewed_ = calls_;
@@ -118,18 +118,20 @@ void AgreedWay::took(std::chrono::nanoseconds time, std::size_t bytes) {
 
 void AgreedWay::resumed(std::chrono::nanoseconds later) {
   if (later > kRest * ended_.time) return;
-  note(of_rests_[ended_.choice], each(later, ended_.bytes));
+  note(of_periods_[ended_.choice], each(ended_.time + later, ended_.bytes));
   add_up();
 }
 
 void AgreedWay::add_up() {
-  std::uint32_t least = 0;  // of the rests known
-  for (const std::uint32_t rest : of_rests_) {
-    if (rest != 0 && (least == 0 || rest < least)) least = rest;
+  std::uint32_t least = 0;  // between two calls, as far as known
+  for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
+    if (of_periods_[choice] == 0) continue;
+    const std::uint32_t rest = of_periods_[choice] - std::min(of_calls_[choice], of_periods_[choice]);
+    least = least == 0 ? rest : std::min(least, rest);
   }
   for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
-    const std::uint32_t rest = of_rests_[choice] != 0 ? of_rests_[choice] : least;
-    costs_[choice] = of_calls_[choice] == 0 ? 0 : of_calls_[choice] + rest;
+    const std::uint32_t period = of_periods_[choice] != 0 ? of_periods_[choice] : of_calls_[choice] + least;
+    costs_[choice] = of_calls_[choice] == 0 ? 0 : period;
   }
 }
 

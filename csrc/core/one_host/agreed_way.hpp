@@ -66,6 +66,7 @@ class AgreedWay {
   [[nodiscard]] std::optional<std::size_t> untried(std::uint64_t best) const;
   /// The one to be tried now and then, in turn.
   [[nodiscard]] std::size_t tried_again(std::uint64_t least) const;
+  /// From what is known of calls and of what follows them to `costs_`.
   void add_up();
 
   /// A call that has ended.
@@ -76,7 +77,9 @@ class AgreedWay {
   };
 
   std::vector<SharedChoice> choices_;
-  StageBuffer::Costs of_calls_{}, of_rests_{};  // until the next call begins; 0: not known
+  // 0: not known. Of calls alone, and with the time until the next one begins: ranks that share a core are interrupted
+  // in either, so the least of both parts would be too little.
+  StageBuffer::Costs of_calls_{}, of_periods_{};
   StageBuffer::Costs costs_{};
   Ended ended_;
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
