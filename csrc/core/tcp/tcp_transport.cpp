@@ -75,6 +75,7 @@ TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
 void TcpTransport::open(TcpLink& link, std::uint16_t number, TcpStream socket, std::string endpoint) {
   if (!link.expects(number)) return;
   const FlowPlace place{link_of_rank_[link.rank()], static_cast<std::uint32_t>(link.flow_of(number))};
+  make_room(socket.get(), std::size_t{shape_.depth} * shape_.slot_bytes);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = std::bit_cast<std::uint64_t>(place);

@@ -431,7 +431,7 @@ void parts(std::uint64_t seed) {
   constexpr std::uint32_t kLong = 8 << 20;  // more than the kernel takes
   constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 2, .slot_bytes = kLong};
   run_ranks(2, [&](Rank& rank) {
-    std::vector<TcpPeer> peers = rank.connect({.flows = 1});
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1, .receive_buffer = 65536});
     std::vector<std::byte> payload(kLong), place(kLong);
     fill(payload.data(), kLong, std::mt19937_64(seed));
     const std::uint32_t urgent = 2;  // a window of high priority
@@ -456,6 +456,26 @@ void parts(std::uint64_t seed) {
       eventually([&] { return transport.progress(), first.front() != nullptr; }, "the long frame comes");
       require((first.payload() == place.data()) == (seed % 2 == 0 && seed % 3 != 0), "where it belongs");
       require(holds(first.payload(), kLong, std::mt19937_64(seed)), "unchanged");
+    }
+    rank.meet();
+  });
+}
+
+/// A peer that reads nothing yet takes as many long frames as a stream may have on its way.
+void unread(std::uint64_t seed) {
+  constexpr std::uint32_t kLong = 256 << 10;
+  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 4, .slot_bytes = kLong};
+  run_ranks(2, [&](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1});
+    std::vector<std::byte> payload(kLong);
+    fill(payload.data(), kLong, std::mt19937_64(seed));
+    TcpTransport transport(shape, rank.identity(), peers);
+    rank.meet();
+    if (rank.rank == 0) {
+      for (std::uint32_t frame = 0; frame < shape.depth; ++frame) {
+        require(transport.sender(1, 0, 0).send(rank.header(0, kLong), payload.data()), "room");
+      }
+      require(transport.drain(kPatience), "the peer's kernel takes all of them");
     }
     rank.meet();
   });
@@ -528,6 +548,7 @@ constexpr std::array kStreamTests{Test{"streams", streams},
                                   Test{"launched_first", launched_first},
                                   Test{"turns", turns},
                                   Test{"parts", parts},
+                                  Test{"unread", unread},
                                   Test{"cut_frames", cut_frames},
                                   Test{"slices", slices},
                                   Test{"unknown_streams", unknown_streams}};
