@@ -28,8 +28,11 @@ from syntony.synth.formats import portfolio_file
 from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation import long_messages
+from syntony.synth.simulation.long_messages import Estimate
 from syntony.synth.simulation.result import Simulation
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
@@ -177,23 +180,38 @@ def test_what_cannot_be_faster_is_neither_simulated_nor_cut(
     assert agenda.next([], 2) is None
 
 
-def test_what_is_far_slower_than_the_best_is_simulated_roughly(
+def test_what_is_slower_than_the_best_is_simulated_roughly_and_what_is_near_the_bound_surely(
     small: tuple[Topology, Collective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 1 << 34
     schedule = forest.run(*small, size, Budget())
-    seconds = seconds_at(schedule, size)
-    lengths: list[int] = []
+    assert schedule.bounds is not None
+    bound = schedule.bounds.seconds(size)
+    asked: list[int] = []
+    seconds, error, sure = 2 * bound, 0.04, 2 * bound
 
-    def noted(schedule: Schedule, size: int, length: int) -> Simulation:
-        lengths.append(length)
-        return simulate(schedule, size, length)
+    def noted(_: Schedule, __: int, most: int) -> Estimate:
+        asked.append(most)
+        return Estimate(sure if most == workers.SURE else seconds, error, 1.1 * seconds)
 
-    monkeypatch.setattr(workers, "simulate", noted)
-    assert seconds_at(schedule, size, seconds / 2) == pytest.approx(seconds, rel=0.05)
-    roughly = min(lengths)
-    assert seconds_at(schedule, size, seconds) == seconds
-    assert min(lengths) < roughly
+    def simulated(beat: float) -> list[int]:
+        asked.clear()
+        assert seconds_at(schedule, size, beat) == told
+        return asked.copy()
+
+    monkeypatch.setattr(workers, "estimate", noted)
+    told = seconds
+    assert simulated(beat=1.9 * bound) == [workers.ROUGH]
+    assert simulated(beat=1.95 * bound) == [workers.ROUGH, MOST_MESSAGES]
+    assert simulated(beat=float("inf")) == [MOST_MESSAGES]
+    seconds, sure = 1.001 * bound, 1.06 * bound
+    told = sure
+    assert simulated(beat=2 * bound) == [workers.ROUGH, MOST_MESSAGES, workers.SURE]
+    sure = 1.002 * bound
+    told = 1.1 * seconds  # it is still not sure
+    assert simulated(beat=2 * bound) == [workers.ROUGH, MOST_MESSAGES, workers.SURE]
+    error, told = 0.0, seconds
+    assert simulated(beat=2 * bound) == [workers.ROUGH]
 
 
 def test_what_is_cut_already_is_not_cut_again_to_be_compared(
@@ -209,7 +227,7 @@ def test_what_is_cut_already_is_not_cut_again_to_be_compared(
         return simulate(schedule, size, length)
 
     seconds = seconds_at(cut, size)
-    monkeypatch.setattr(workers, "simulate", noted)
+    monkeypatch.setattr(long_messages, "simulate", noted)
     assert seconds_at(cut, size, most=1) == pytest.approx(seconds, rel=0.02)
     assert len(lengths) == 1
     assert lengths[0] >= cut.collective.bytes_of_chunks(size).max()

@@ -34,9 +34,8 @@ from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, Dull, streame
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.program_simulator import executor_slice
-from syntony.synth.simulation.schedule_simulator import simulate
-from syntony.synth.simulation.usual_slice import MOST_MESSAGES, usual_slice
+from syntony.synth.simulation.long_messages import LEAST_SLICES, estimate
+from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
 
@@ -45,11 +44,11 @@ GAIN = 0.999
 COMPARED = 1 << 17
 """Schedules are compared in simulations of at most about this many messages;"""
 ROUGH = 1 << 15
-"""of this many, which are a few per cent off, if they take more than"""
-FAR = 1.05
-"""this many times as long as the best one."""
-LEAST_SLICES = 16
-"""Messages that follow each other on a lane in such a simulation, on average: a line through fewer is not straight."""
+"""of this many, if that shows already that they are slower than the best one;"""
+SURE = 1 << 21
+"""of this many, if they seem to take at most"""
+NEAR = 1.05
+"""this many times as long as their bounds."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
 
@@ -166,19 +165,21 @@ def busiest(schedule: Schedule, size: int) -> float:
 
 
 def seconds_at(schedule: Schedule, size: int, beat: float = float("inf"), most: int = MOST_MESSAGES) -> float:
-    """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them.
+    """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them; estimated where that makes more
+    than about `most` messages (simulation/long_messages.py).
 
-    Where that makes too many messages, two simulations with longer slices are extrapolated: in a pipeline of slices,
-    time grows with their length (the slices that a message waits for), so a straight line meets it.
-
-    `beat`: of a schedule that takes far longer than these seconds, a rough simulation is enough. Simulations have at
-    most about `most` messages.
+    `beat`: of a schedule that takes longer than these seconds, a rougher estimate is enough. What seems to be near the
+    schedule's bounds, which ends a search, is not believed before it is sure.
     """
-    if beat < float("inf") and _messages(schedule, ROUGH) * 2 <= _messages(schedule, most):
-        seconds = _extrapolated(schedule, size, _messages(schedule, ROUGH))
-        if seconds > FAR * beat:
-            return seconds
-    return _extrapolated(schedule, size, _messages(schedule, most))
+    if beat < float("inf") and 2 * _messages(schedule, ROUGH) <= _messages(schedule, most):
+        rough = estimate(schedule, size, _messages(schedule, ROUGH))
+        if rough.sure or rough.seconds * (1 - rough.error) > beat:
+            return rough.seconds
+    found = estimate(schedule, size, _messages(schedule, most))
+    near = NEAR * schedule.bounds.seconds(size) if schedule.bounds else 0.0
+    if not found.sure and found.seconds <= near:
+        found = estimate(schedule, size, SURE)
+    return found.seconds if found.sure or found.seconds > near else max(found.seconds, found.longest)
 
 
 def _messages(schedule: Schedule, most: int) -> int:
@@ -186,17 +187,6 @@ def _messages(schedule: Schedule, most: int) -> int:
     moved = schedule.transfers
     lanes = len(np.unique(moved.src.astype(np.int64) * len(schedule.topology.nodes) + moved.dst))
     return min(MOST_MESSAGES, max(most, LEAST_SLICES * lanes))
-
-
-def _extrapolated(schedule: Schedule, size: int, most: int) -> float:
-    """Seconds, from simulations of at most so many messages."""
-    wanted, least = executor_slice(schedule.collective.ranks), usual_slice(schedule, size, most)
-    seconds = simulate(schedule, size, least).seconds
-    if least <= wanted or len(schedule.transfers) > most // 2:
-        return seconds
-    slope = (simulate(schedule, size, 2 * least).seconds - seconds) / least
-    at_least = schedule.bounds.seconds(size) if schedule.bounds else seconds / 2
-    return min(seconds, max(seconds - slope * (least - wanted), at_least))
 
 
 class Workers:
