@@ -24,6 +24,7 @@ from ipaddress import IPv4Address
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
+from syntony.lab.wires.shaping import SEGMENT
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import Link, Topology
 
@@ -92,11 +93,12 @@ class Wire:
 
 @dataclass(frozen=True)
 class LabSpec:
-    """The plan of a lab."""
+    """The plan of a lab. `packet`: bytes that the kernel passes through a wire at once."""
 
     topology: Topology
     machines: tuple[Machine, ...]
     wires: tuple[Wire, ...]
+    packet: int = SEGMENT
 
     @cached_property
     def hosts(self) -> tuple[Machine, ...]:

@@ -64,7 +64,7 @@ def ip_lines(spec: LabSpec, machine: Machine, routes: Iterable[Route]) -> list[s
     address_at = {port.node: port.address for port in machine.ports}
     for wire, near, far in spec.wires_of(machine.id):
         hardware = f" address {_hardware_address(near)}" if not wire.by_process else ""
-        lines.append(f"link set {wire.name}{hardware} mtu {shaping.MTU} gso_max_size {shaping.SEGMENT} up")
+        lines.append(f"link set {wire.name}{hardware} mtu {shaping.MTU} gso_max_size {spec.packet} up")
         if address := address_at.pop(near.node, None):
             lines.append(f"addr add {address}/32 dev {wire.name}")
         lines.append(f"addr add {near.link_address} peer {far.link_address}/32 dev {wire.name}")
