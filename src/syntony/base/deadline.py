@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CLOCK: ContextVar[Callable[[], float]] = ContextVar("clock", default=time.monotonic)
+
+class WallClock:
+    """Seconds of wall clock, less those for which it was stopped."""
+
+    def __init__(self) -> None:
+        self._paused = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() - self._paused
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Within it, it stands still."""
+        begin = time.monotonic()
+        yield
+        self._paused += time.monotonic() - begin
+
+
+WALL = WallClock()
+CLOCK: ContextVar[Callable[[], float]] = ContextVar("clock", default=WALL)
 """The clock of deadlines. Benchmarks on a shared machine set it to processor time."""
 WAITS = Path("/proc/self/schedstat")
 """How long this process ran, and how long it was ready but waited for a processor, in nanoseconds."""
@@ -20,7 +39,7 @@ def wall(seconds: float) -> float:
 
     Where CLOCK is not wall clock, it is longer by how long this process waited for processors so far.
     """
-    if CLOCK.get() is time.monotonic:
+    if isinstance(CLOCK.get(), WallClock):
         return seconds
     with suppress(OSError, ValueError, ZeroDivisionError):  # not on every kernel
         ran, waited, *_ = map(int, WAITS.read_text().split())

@@ -17,7 +17,17 @@ from syntony.base.files.fields import FileError
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines import workers
-from syntony.synth.engines.auto import CANDIDATES, Candidate, Found, _Agenda, attempts, candidates, run, seconds_at
+from syntony.synth.engines.auto import (
+    CANDIDATES,
+    Candidate,
+    Found,
+    Resumed,
+    _Agenda,
+    attempts,
+    candidates,
+    run,
+    seconds_at,
+)
 from syntony.synth.engines.engine import Budget, EngineError, SlowerError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline.slicing import in_slices
@@ -130,12 +140,52 @@ def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -
     assert agenda.next([], 2) is not None
 
 
+def test_what_an_engine_chose_in_the_end_is_cut_though_it_is_slower_before(small: tuple[Topology, Collective]) -> None:
+    """Its larger number of chunks may be what makes cuts fast."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), [])
+    for seconds in (2.0, 2.1, 2.1):
+        agenda.hear(Found("sccl", schedule, seconds))
+    asked = [agenda.next([], 2) for _ in range(3)]
+    assert [one.found.seconds if isinstance(one, Cutting) else None for one in asked] == [2.0, 2.1, None]
+
+
+def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
+    """The best of them goes on; else the next begins; else the one that took the least goes on, after near results are
+    cut."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl", "sccl")]
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), slow)
+    first = agenda.beside(2)
+    assert first is not None
+    assert 0 < agenda.turn(first) < 60
+    second = agenda.next([first], 2)
+    assert isinstance(second, Question)
+    assert second.engine == "teccl"
+    agenda.hear(Found("teccl", schedule, 2.0))
+    agenda.hear(Found("pipeline", schedule, 5.0))
+    assert agenda.next([first], 2, {"teccl": 1.0}) == Resumed("teccl")
+    cut = agenda.next([second], 2, {"pipeline": 1.0})  # begun before
+    assert isinstance(cut, Question)
+    assert cut.engine == "sccl"
+    agenda.hear(Found("sccl", schedule, 2.1))
+    cut = agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0})
+    assert isinstance(cut, Cutting)
+    assert cut.engine == "sccl"
+    assert agenda.turn(cut) == float("inf")
+    assert isinstance(agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}), Cutting)  # of pipeline
+    assert isinstance(agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}), Cutting)  # of teccl, which is at work
+    assert agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}) == Resumed("sccl")
+
+
 def test_a_slow_engine_begins_before_the_quick_ones(small: tuple[Topology, Collective]) -> None:
     """It works while they are asked in this process."""
     asked: list[str] = []
 
     class Noted(Workers):
-        def ask(self, question: Question | Cutting) -> None:
+        def ask(self, question: Question | Cutting, turn: float = 0.0) -> None:
             asked.append(question.engine)
 
     with Noted(2) as workers:
@@ -247,7 +297,7 @@ def test_answers_that_have_arrived_count_when_time_is_up(small: tuple[Topology, 
     assert [one.engine for one in found] == ["forest", "pipeline"]
     with Workers(1) as workers:
         workers.ask(Question("forest", topology, collective, 1 << 20, 60.0, cuts=False))
-        assert wait(list(workers._busy), 60.0)
+        assert wait(list(workers._asked), 60.0)
         assert [one.engine for one in workers.arrived()] == ["forest"]
 
 

@@ -1,11 +1,12 @@
 """Engine `auto`: runs all suitable engines, several at once, and keeps the schedule with the shortest simulated time.
 
     at once     forest ──▶ greedy ──▶ hierarchy ──▶ greedy in slices ──▶ ..    quick engines, then cuts of their
-                pipeline ──────▶ teccl ─────────────▶ taccl ──────▶ ..         results; beside them, slow engines
+                pipeline ──────▶ teccl ─────────────▶ pipeline ───▶ ..         results; beside them, slow engines
     simulated    12 us      10 us        9 us      8 us                        at the size, cut as the executor cuts
     kept                                           greedy
 
-Each engine runs in its own process (workers.py), so a stuck one delays nobody, and a late one is ended. The search ends
+Each engine runs in its own process (workers.py), so a stuck one delays nobody, and a late one is ended. Slow engines
+take turns: they are paused and resumed, and the one with the best result goes on beside the others. The search ends
 when a schedule is as fast as the bounds allow, when all engines have answered, or when time is up; then the best
 schedule so far is returned. Its proof lists the engines and their results.
 
@@ -14,10 +15,11 @@ With `auto:in_network`, switches may also add and copy; without it, ranks alone 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Literal
 
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
@@ -50,11 +52,17 @@ PATIENCE = 0.5
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
 HOPEFUL = 2.0
-"""There, cuts of a result that takes more than this many times as long as the best do not come before a slow engine;"""
+"""There, cuts of a result that takes more than this many times as long as the best do not come before a second slow
+engine;"""
 NEAR = 1.1
-"""elsewhere, this many times."""
+"""elsewhere, this many times. Nearer results are cut before any slow engine begins or goes on, but the best one."""
 SEARCHING = 0.9
 """The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
+TURN = 1.0
+"""Seconds of a slow engine's turn, if others wait: enough to start and to have a first result;"""
+TURNS = 0.125
+"""or this part of the time limit, if that is more."""
+NOBODY: Mapping[str, float] = MappingProxyType({})
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
 
@@ -62,12 +70,12 @@ EXACT_PATHS = ("all_to_all", "gather", "scatter")
 class Candidate:
     """The name of an engine, the problems that it is used for, and how long it takes.
 
-    takes    quick; or slow, and run beside the quick ones; or it uses all the time that it is given
+    takes    quick; or slow, and run in turns beside the quick ones
     """
 
     engine: str
     worth: Callable[[Topology, Collective], bool]
-    takes: Literal["little", "long", "all"] = "little"
+    takes: Literal["little", "long"] = "little"
 
 
 def _up_to(ranks: int, rooted: int = 0) -> Callable[[Topology, Collective], bool]:
@@ -120,11 +128,11 @@ CANDIDATES = (
     Candidate("hierarchy", _up_to(64, 4096)),
     Candidate("fast", _uneven),
     Candidate("teccl", _up_to(SMALL), "long"),
+    Candidate("sccl", _up_to(16), "long"),
+    Candidate("taccl", _up_to(SMALL), "long"),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("sccl", _up_to(16), "all"),
-    Candidate("taccl", _up_to(SMALL), "all"),
 )
 """In the order in which they run; slow ones beside the others, the first of them at once, the next in their turn where
 latency matters."""
@@ -219,7 +227,7 @@ def attempts(
         try:
             for asked in agenda.prompt() if collective.ranks <= SMALL else ():
                 if not workers.busy and budget.left() and (long := agenda.beside(workers.most)):
-                    workers.ask(long)  # it works while the others run here
+                    workers.ask(long, agenda.turn(long))  # it works while the others run here
                 for answer in chain(asked.answers(), workers.arrived()):
                     yield answer
                     if _ends(answer, size):
@@ -229,10 +237,13 @@ def attempts(
                     return
             while True:
                 while workers.busy < workers.most and budget.left():
-                    more = agenda.next(workers.questions, workers.most)
+                    more = agenda.next(workers.questions, workers.most, workers.paused)
                     if more is None:
                         break
-                    workers.ask(more)
+                    if isinstance(more, Resumed):
+                        workers.resume(more.engine, agenda.turn(more))
+                    else:
+                        workers.ask(more, agenda.turn(more))
                 if not workers.busy:
                     return
                 for answer in workers.answers():
@@ -244,11 +255,21 @@ def attempts(
             workers.drop()
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """The turn of an engine that is paused."""
+
+    engine: str
+
+
 class _Agenda:
     """The remaining questions: quick engines, then cuts of all results; beside both, the slow ones.
 
     A second slow one waits for cuts of the best results, and for the quick ones; where latency matters, only for those
-    before it. What a slow one reports before its end is cut, too, once nothing else waits."""
+    before it. What a slow one reports before its end is cut, too, once nothing else waits.
+
+    Slow ones take turns: at the end of one, that with the best result so far goes on, and in the other's place those
+    that have not begun, in their order, and then those that took the least time."""
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -261,8 +282,10 @@ class _Agenda:
         self._first = True
         self._startups = False  # whether latency matters at this size, as far as answers tell
         self._best = float("inf")  # seconds of the best of all answers
-        self._least: dict[str, float] = {}  # by engine, seconds of its best result
-        self._uncut: dict[str, Found] = {}  # by engine, that result until it is cut
+        self._reached: dict[str, float] = {}  # by engine, seconds of its best answer
+        self._least: dict[str, float] = {}  # likewise, before it is cut
+        self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
+        self._told: set[tuple[str, float]] = set()  # all results before they are cut: engines and seconds
 
     def prompt(self) -> Iterator[Question]:
         """Questions for this process, on a small network: they are answered before a worker has started."""
@@ -271,46 +294,60 @@ class _Agenda:
             assert isinstance(asked, Question)
             yield asked
 
-    def next(self, busy: Sequence[Question | Cutting], most: int) -> Question | Cutting | None:
-        """The next question, if of `most` workers those are busy with others; None if there is none (for now)."""
+    def next(
+        self, busy: Sequence[Question | Cutting], most: int, paused: Mapping[str, float] = NOBODY
+    ) -> Question | Cutting | Resumed | None:
+        """The next question, if of `most` workers those are busy with others; None if there is none (for now).
+
+        `paused`: engines whose turn is over, and the seconds that they took so far.
+        """
+        leader = min(self._slow & self._reached.keys(), key=lambda engine: self._reached[engine], default="")
+        if leader in paused and most > 1:
+            return Resumed(leader)
         left = SEARCHING * self._budget.left()
         at_work = {one.engine for one in busy if isinstance(one, Question)}
-        others = self._soon or self._uncut
-        in_turn = self._second_in_turn()
-        second = in_turn and (self._startups or not self._soon)
-        limit = self._best * (HOPEFUL if self._startups else NEAR)
-        hopeful = (one.engine for one in self._uncut.values() if one.seconds <= limit)
-        cut_first = in_turn and not at_work.issuperset(hopeful)
         slow = len(at_work & self._slow)
-        if self._beside and (not others or (most > 1 and slow < 1 + (second and not cut_first))):
-            return self._long(most - slow)  # quick ones are soon done
+        in_turn = self._second_in_turn()
+        uncut = [one.seconds / self._best for one in self._uncut if one.engine not in at_work]
+        cuts_in_turn = in_turn or not self._beside
+        cut_first = cuts_in_turn and any(ratio <= (HOPEFUL if self._startups else NEAR) for ratio in uncut)
+        cut_before_all = cuts_in_turn and any(ratio <= NEAR for ratio in uncut)
+        second = in_turn and (self._startups or not self._soon) and not cut_first
+        others = self._soon or self._uncut  # they are soon done
+        if not cut_before_all and (not others or (most > 1 and slow < 1 + second)):
+            if self._beside:
+                return self._asked_anew()
+            if paused:
+                return Resumed(min(paused, key=lambda engine: (engine != leader, paused[engine])))
         if self._soon and not cut_first:
             engine = self._soon.pop(0)
             left, self._first = left if self._first else left * PATIENCE, False
             return self._question(engine, left)
         if self._uncut:
-            best = min(self._uncut.values(), key=lambda one: (one.engine in at_work, one.seconds))
-            del self._uncut[best.engine]
+            self._uncut.sort(key=lambda one: (one.engine in at_work, one.seconds))
+            best = self._uncut.pop(0)
             left *= PATIENCE if best.seconds > self._best and (self._soon or self._beside) else 1.0
             return Cutting(best, self._size, left, self._best)
         return None
 
     def _second_in_turn(self) -> bool:
-        """Whether a slow engine that may end early stands before all quick ones that are left."""
-        if not self._beside or self._beside[0].takes == "all":
+        """Whether a slow engine that was not asked yet stands before all quick ones that are left."""
+        if not self._beside:
             return False
         return not self._soon or self._place[self._beside[0].engine] < self._place[self._soon[0]]
 
     def beside(self, most: int) -> Question | None:
         """The first slow question, if of `most` workers one is free while the others run."""
-        return self._long(most - 1) if self._beside and most > 1 else None
+        return self._asked_anew() if self._beside and most > 1 else None
 
-    def _long(self, room: int) -> Question:
-        """The next slow question, if this many slow ones can run at once."""
-        alone = len(self._beside) <= room or self._beside[0].takes == "long"
-        asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
-        seconds = share * SEARCHING * self._budget.left()
-        return self._question(asked, seconds)
+    def turn(self, asked: Question | Cutting | Resumed) -> float:
+        """Seconds after which it is paused."""
+        if isinstance(asked, Cutting) or asked.engine not in self._slow:
+            return float("inf")
+        return min(max(TURN, TURNS * self._budget.timeout), self._budget.left())
+
+    def _asked_anew(self) -> Question:
+        return self._question(self._beside.pop(0).engine, SEARCHING * self._budget.left())
 
     def _question(self, engine: str, seconds: float) -> Question:
         return Question(engine, self._topology, self._collective, self._size, seconds, cuts=False, beat=self._best)
@@ -324,11 +361,16 @@ class _Agenda:
             self._startups = latency > STARTUPS * answer.schedule.bounds.seconds(self._size)
             self._soon.sort(key=lambda engine: (engine in SPARED and not self._startups, self._place[engine]))
         self._best = min(self._best, answer.seconds)
-        if not answer.cut and answer.seconds < self._least.get(answer.engine, float("inf")):
+        self._reached[answer.engine] = min(answer.seconds, self._reached.get(answer.engine, float("inf")))
+        told = answer.engine, answer.seconds
+        if answer.cut or told in self._told:
+            return
+        self._told.add(told)
+        if answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds
-            self._uncut[answer.engine] = answer
-        if len(answer.schedule.transfers) > MOST_TRANSFERS or busiest(answer.schedule, self._size) >= self._best:
-            self._uncut.pop(answer.engine, None)  # cuts of it are not faster
+            self._uncut = [one for one in self._uncut if one.engine != answer.engine]
+        if len(answer.schedule.transfers) <= MOST_TRANSFERS and busiest(answer.schedule, self._size) < self._best:
+            self._uncut.append(answer)  # else cuts of it are not faster
 
 
 def most_workers() -> int:

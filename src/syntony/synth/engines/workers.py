@@ -4,7 +4,8 @@
          ──────────────────────────────▶ worker 1: pipeline   ──(refused: why)─────────────────▶
                                          ended at its limit; the next engine gets a new worker
 
-A worker is a fresh interpreter, not a fork: the caller of an engine may have threads, GPUs or MPI.
+Workers are forked from a fresh interpreter, not from the caller (nursery.py). A question can be asked for a turn: then
+its worker is paused, so that others get the processor, and resumed later.
 
 On a shared machine, wall-clock times are not reproducible. So workers can have limits on processor time, and
 `Workers.now` then shows what a wall clock would if each of them had a processor to itself:
@@ -15,21 +16,17 @@ On a shared machine, wall-clock times are not reproducible. So workers can have 
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 
 import numpy as np
 
 from syntony import _core
-from syntony.base.deadline import CLOCK
-from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
+from syntony.synth.engines.nursery import COMMON, Child, Nursery, forks
 from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, Dull, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
@@ -51,6 +48,8 @@ NEAR = 1.05
 """this many times as long as their bounds."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
+SOLVERS = {"sccl": "ortools.sat.python.cp_model", "taccl": "ortools.sat.python.cp_model"}
+"""By engine, a module that takes long to import."""
 
 
 @dataclass(frozen=True)
@@ -190,13 +189,16 @@ def _messages(schedule: Schedule, most: int) -> int:
 
 
 class Workers:
-    """At most `most` workers; `with` ends them all. `processor`: they count processor time, see the top of the file."""
+    """At most `most` workers at a time; `with` ends them all. `processor`: they count processor time, see the top of
+    the file."""
 
     def __init__(self, most: int, processor: bool = False) -> None:
         self.most, self.processor = most, processor
+        self._nursery = Nursery("syntony.synth.engines.workers", processor)
         self._idle: list[_Worker] = []
-        self._busy: dict[Connection, _Worker] = {}
-        self._now, self._own = 0.0, time.process_time()
+        self._asked: dict[Connection, _Worker] = {}  # at work, or paused
+        self._free = [0.0] * most  # since when each of the rest could work
+        self._own = time.process_time()
 
     def __enter__(self) -> Workers:
         return self
@@ -206,137 +208,196 @@ class Workers:
         for worker in self._idle:
             worker.end()
         self._idle = []
+        self._nursery.end()
 
     def drop(self) -> None:
-        """Ends those that are at work."""
-        for worker in self._busy.values():
+        """Ends those that are at work, or paused."""
+        for worker in self._asked.values():
+            self._stops(worker)
             worker.end()
-        self._busy = {}
+        self._asked = {}
 
     @property
     def busy(self) -> int:
         """How many are at work."""
-        return len(self._busy)
+        return len(self._at_work())
 
     @property
     def questions(self) -> list[Question | Cutting]:
         """What they are at."""
-        return [worker.question for worker in self._busy.values() if worker.question]
+        return [worker.question for worker in self._at_work() if worker.question]
+
+    @property
+    def paused(self) -> dict[str, float]:
+        """The engines whose questions are paused, and the seconds they took so far."""
+        waiting = (worker for worker in self._asked.values() if worker.paused)
+        return {worker.question.engine: worker.spent() for worker in waiting if worker.question}
 
     def now(self) -> float:
-        """Seconds: what this process took, and beside it each worker, as if it had a processor to itself."""
-        own = time.process_time()
-        self._now, self._own = self._now + own - self._own, own
-        self._now = max([self._now, *(worker.begun + worker.spent() for worker in self._busy.values())])
-        return self._now
+        """Seconds: what this process took, and beside it each worker, as if it had a processor to itself.
 
-    def ask(self, question: Question | Cutting) -> None:
-        """Hands the question to a worker; at most `most` may be at work."""
+        While others work, it is the time at which the next could begin, whichever processors they wait for.
+        """
+        working = [worker.now() for worker in self._at_work()]
+        first = min(self._free) if working and self._free else max(working + self._free)
+        return max(time.process_time() - self._own, first)
+
+    def ask(self, question: Question | Cutting, turn: float = float("inf")) -> None:
+        """Hands the question to a worker; at most `most` may be at work.
+
+        After `turn` seconds of search it is paused.
+        """
         assert self.busy < self.most
-        worker = self._idle.pop() if self._idle else _Worker(self.processor)
-        worker.ask(question, self.now())
-        self._busy[worker.connection] = worker
+        solver = SOLVERS.get(question.engine, COMMON)
+        worker = self._idle.pop() if self._idle else _Worker(self._nursery.fork(solver))
+        worker.ask(question, self._begins(), turn)
+        self._asked[worker.connection] = worker
+
+    def resume(self, engine: str, turn: float = float("inf")) -> None:
+        """Lets the worker go on that was paused at that engine's question."""
+        assert self.busy < self.most
+        waiting = (worker for worker in self._asked.values() if worker.paused and worker.question)
+        worker = next(one for one in waiting if one.question and one.question.engine == engine)
+        worker.resume(self._begins(), turn)
+
+    def _begins(self) -> float:
+        """The time at which the next one begins, which is then no longer free."""
+        now = max(time.process_time() - self._own, min(self._free))
+        self._free.remove(min(self._free))
+        return now
+
+    def _stops(self, worker: _Worker) -> None:
+        """Another one could work from then on."""
+        if not worker.paused:
+            self._free.append(worker.now())
 
     def arrived(self) -> Iterator[Found | Refused]:
         """The answers that are there, without waiting."""
-        while wait(list(self._busy), 0.0):
+        while wait(list(self._asked), 0.0):
             yield from self.answers()
 
     def answers(self) -> Iterator[Found | Refused]:
-        """Waits for answers, ends and limits, for at least one of them; someone must be at work."""
+        """Waits for answers, ends, limits and pauses, for at least one of them; someone must be at work."""
         ready: list[object] = []
-        while not ready and min(worker.left() for worker in self._busy.values()) > 0:
-            ready = list(wait(list(self._busy), min(worker.left() for worker in self._busy.values())))
+        while not ready and not any(worker.due() for worker in self._at_work()):
+            watched = [*self._asked, *(worker.turns for worker in self._at_work())]
+            ready = list(wait(watched, min(worker.rest() for worker in self._at_work())))
+            begun = min(worker.now() for worker in self._at_work())  # nothing could be asked before
+            self._free = [max(free, begun) for free in self._free]
         for connection in ready:
             assert isinstance(connection, Connection)
-            worker = self._busy[connection]
+            worker = self._asked.get(connection)
+            if worker is None:
+                continue  # it has begun, or paused
             assert worker.question is not None
             try:
                 answer = connection.recv()
             except (EOFError, ConnectionError):
+                self._stops(worker)
                 worker.end()
-                del self._busy[connection]
+                del self._asked[connection]
                 died = EngineError(f"engine {worker.question.engine} ended its process")
                 yield Refused(worker.question.engine, died)
                 continue
             if answer is None:
                 self._idle.append(worker)
-                self.now()  # while it counts
-                del self._busy[connection]
+                self._stops(worker)
+                del self._asked[connection]
             elif isinstance(answer, (Found, Refused)):
                 yield answer
             else:
                 raise AssertionError(f"engine {worker.question.engine} failed:\n{answer}")
-        for connection, worker in list(self._busy.items()):
-            if not worker.left() and worker.question:
-                self.now()
-                worker.end()
-                del self._busy[connection]
-                if isinstance(worker.question, Cutting):
-                    continue
-                text = f"engine {worker.question.engine} had no answer within {worker.question.seconds:.3g} s"
-                yield Refused(worker.question.engine, OutOfTimeError(text))
+        for connection, worker in list(self._asked.items()):
+            if worker.paused or not worker.due() or not worker.question:
+                continue
+            self._stops(worker)
+            if worker.left():
+                worker.rests()
+                continue
+            worker.end()
+            del self._asked[connection]
+            if isinstance(worker.question, Cutting):
+                continue
+            text = f"engine {worker.question.engine} had no answer within {worker.question.seconds:.3g} s"
+            yield Refused(worker.question.engine, OutOfTimeError(text))
+
+    def _at_work(self) -> list[_Worker]:
+        return [worker for worker in self._asked.values() if not worker.paused]
 
 
 class _Worker:
-    """A process that answers questions, one after another. `begun`: when it was asked, by whoever asked."""
+    """A process that answers questions, one after another, each in one or more turns."""
 
-    def __init__(self, processor: bool) -> None:
-        self.connection, there = Pipe()
-        command = [
-            sys.executable,
-            "-m",
-            "syntony.synth.engines.workers",
-            str(there.fileno()),
-            *["processor"] * processor,
-        ]
-        self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
-        self._processor = processor
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self.connection, self.turns = child.answers, child.turns
         self.question: Question | Cutting | None = None
-        self.begun, self._before, self._last = 0.0, 0.0, 0.0
-        there.close()
+        self.paused, self._told = False, False
+        self._turn, self._before = 0.0, 0.0  # seconds of this turn, and of those before it
+        self._begun, self._since = 0.0, 0.0  # its beginning for who asked, and for the child
 
-    def ask(self, question: Question | Cutting, now: float) -> None:
+    def ask(self, question: Question | Cutting, now: float, turn: float) -> None:
         """Hands it the question."""
-        self.question, self.begun, self._before = question, now, self._clock()
+        self.question, self._before = question, 0.0
+        self.resume(now, turn)
         self.connection.send(question)
+
+    def resume(self, now: float, turn: float) -> None:
+        """Lets it go on."""
+        self._child.resume()  # if it was to pause when it answered, it did so in waiting for a question
+        self.paused, self._told = False, False
+        self._turn, self._begun, self._since = turn, now, self._child.seconds()
+
+    def now(self) -> float:
+        """Its time, for who asked."""
+        return self._begun + self._child.seconds() - self._since
 
     def spent(self) -> float:
         """Seconds at its question."""
-        return self._clock() - self._before
+        return self._before + (0.0 if self.paused else self._child.seconds() - self._since)
 
     def left(self) -> float:
         """Seconds until its limit; never negative."""
         assert self.question is not None
         return max(0.0, self.question.seconds + LATE - self.spent())
 
+    def rest(self) -> float:
+        """Seconds until something may be due."""
+        return max(0.0, self._before + self._turn - self.spent()) if self._can_pause() else self.left()
+
+    def due(self) -> bool:
+        """Whether its limit has come, or its pause has begun. Tells it to pause at the end of its turn."""
+        if self._can_pause() and self._before + self._turn <= self.spent():
+            self._child.pause()
+            self._told = True
+        return self._child.pauses() or not self.left()
+
+    def _can_pause(self) -> bool:
+        """Whether the end of its turn comes within its search; in the work after that, it is not paused."""
+        assert self.question is not None
+        return not self._told and self._child.begun() and self._before + self._turn < self.question.seconds
+
+    def rests(self) -> None:
+        """Its pause has begun."""
+        self._before, self.paused = self.spent(), True
+
     def end(self) -> None:
         """Ends it."""
-        self.connection.close()
-        self._process.kill()
-        self._process.wait()
-
-    def _clock(self) -> float:
-        if not self._processor:
-            return time.monotonic()
-        with suppress(OSError):  # it has ended
-            self._last = time.clock_gettime(~self._process.pid << 3 | 2)  # as clock_getcpuclockid(3) numbers clocks
-        return self._last
+        self._child.end()
 
 
-def _work(connection: Connection) -> None:
+def work(connection: Connection, tell: Callable[[object], None]) -> None:
+    """What a worker does: answers questions. `tell` sends through the connection."""
     import traceback
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Whoever asks is interrupted, and ends this process.
-    die_with_parent()
     while True:
         question = connection.recv()
         try:
-            for answer in question.answers(connection.send):
-                connection.send(answer)
-            connection.send(None)
+            for answer in question.answers(tell):
+                tell(answer)
+            tell(None)
         except Exception:
-            connection.send(traceback.format_exc())
+            tell(traceback.format_exc())
 
 
 def cores() -> int:
@@ -347,7 +408,4 @@ def cores() -> int:
 if __name__ == "__main__":
     from syntony.synth.engines import workers
 
-    with suppress(EOFError, ConnectionError):  # whoever asked is gone, or wants no more
-        if sys.argv[2:]:
-            CLOCK.set(time.process_time)
-        workers._work(Connection(int(sys.argv[1])))
+    forks(sys.argv[1:], workers.work)
