@@ -152,7 +152,8 @@ TcpFlow::Outcome TcpFlow::write() {
     } else if (errno != EINTR) {
       failure_ = errno;
       writable_ = false;
-      return Outcome::ended;
+      // The peer has closed it. What it sent before is still to be read, and then read() says that it has ended.
+      return errno == ECONNRESET || errno == EPIPE ? Outcome::nothing : Outcome::ended;
     }
   }
   return outcome;
@@ -200,7 +201,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink, Aside& aside) {
     return opened ? Outcome::moved : Outcome::nothing;
   }
   if (n <= 0) {
-    failure_ = n == 0 ? 0 : errno;
+    if (n < 0) failure_ = errno;
     readable_ = false;
     return Outcome::ended;
   }

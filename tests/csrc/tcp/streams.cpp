@@ -481,6 +481,35 @@ void unread(std::uint64_t seed) {
   });
 }
 
+/// What a peer had sent when it left arrives, even if this rank could not answer it in the meantime.
+void left_behind(std::uint64_t seed) {
+  constexpr std::uint32_t kLong = 64 << 10;
+  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 16, .slot_bytes = kLong};
+  run_ranks(2, [&](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 2});
+    std::vector<std::byte> payload(kLong);
+    fill(payload.data(), kLong, std::mt19937_64(seed));
+    auto transport = std::make_unique<TcpTransport>(shape, rank.identity(), peers);
+    rank.meet();
+    if (rank.rank == 0) {
+      for (std::uint32_t frame = 0; frame < shape.depth; ++frame) {
+        require(transport->sender(1, 0, 0).send(rank.header(0, kLong), payload.data()), "room");
+      }
+      require(transport->drain(kPatience), "the peer's kernel takes all of them");
+      transport.reset();
+    }
+    rank.meet();
+    for (std::uint32_t frame = 0; rank.rank == 1 && frame < shape.depth; ++frame) {
+      Receiver& receiver = transport->receiver(0, 0, 0);
+      eventually([&] { return transport->progress(), receiver.front() != nullptr; }, "all frames arrive");
+      require(holds(receiver.payload(), kLong, std::mt19937_64(seed)), "unchanged");
+      receiver.release();
+      transport->sleeping(true);  // credits: the first one is answered by a reset, the next one fails
+      transport->sleeping(false);
+    }
+  });
+}
+
 /// Frames that fit a part, and whatever goes over one of several sockets, are sent as they are. Parts name their
 /// stream, and begin anywhere in a frame.
 void cut_frames(std::uint64_t) {
@@ -549,6 +578,7 @@ constexpr std::array kStreamTests{Test{"streams", streams},
                                   Test{"turns", turns},
                                   Test{"parts", parts},
                                   Test{"unread", unread},
+                                  Test{"left_behind", left_behind},
                                   Test{"cut_frames", cut_frames},
                                   Test{"slices", slices},
                                   Test{"unknown_streams", unknown_streams}};
