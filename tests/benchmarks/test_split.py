@@ -39,13 +39,12 @@ def test_ranks_of_one_color_are_a_group(text: str, groups: list[list[int]]) -> N
             part = Part(Everybody(rank, 8), split)
             assert (part.rank, part.size) == (place, len(members))
             assert part.all_gather("a", str(rank).encode()) == [str(member).encode() for member in members]
-    assert {Part(Everybody(members[0], 8), split).color for members in groups} == {
-        split.color(members[0]) for members in groups
-    }
+    assert len({split.color(members[0]) for members in groups}) == len(groups)
 
 
 def test_variables_of_nccl_tests_are_read() -> None:
     assert read(None, {}) is None
+    assert read(None, {"NCCL_TESTS_SPLIT_MASK": "0x0"}) is None  # how scripts say that there is one group
     assert read(None, {"NCCL_TESTS_SPLIT": "MOD 8"}) == Split("MOD", 8)
     assert read(None, {"NCCL_TESTS_SPLIT_MASK": "0x7", "NCCL_TESTS_SPLIT": "MOD 3"}) == Split("AND", 7)
     assert read(None, {"NCCL_TESTS_SPLIT_MASK": "10"}) == Split("AND", 16)  # hexadecimal in any case

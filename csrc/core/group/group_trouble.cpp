@@ -237,7 +237,7 @@ bool Group::waits_for(std::uint32_t peer) const {
 
 /// A connection may have ended without a frame being lost that this rank knows of.
 void Group::look_for_cut_off(Clock::time_point now) {
-  if (cut_off_) return explain(Error(cut_off_->first));
+  if (cut_off_) return explain(cut_off_->first);
   if (moves_ != moves_seen_ || now - stalled_since_ < kFirstInquiry) return;
   for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
     for (const Error& error : transport->ended()) {

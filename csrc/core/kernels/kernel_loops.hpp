@@ -129,9 +129,9 @@ constexpr std::size_t kShort = 2048;
 constexpr std::size_t kLine = 64;
 // If a sum is written to one of its operands, each line is read before it is written. A line that a peer has read must
 // be taken back first, and stores wait for that one after another unless ownership is requested early: 6.6 ns per line,
-// and 3.2 with this (256 KiB, two cores of a Sapphire Rapids). Elsewhere
-// it delays the reading of what a peer has written (two cores of a Zen 5 that are far from each other, us with and
-// without it: all_reduce of 64 KiB 6.8 and 5.6, reduce_scatter of 256 KiB 14.8 and 10.4).
+// and 3.2 with this (256 KiB, two cores of a Sapphire Rapids). Into other memory it is not requested, as that delays
+// reading what a peer has written: all_reduce of 64 KiB 6.8 us with and 5.6 without, reduce_scatter of 256 KiB 14.8 and
+// 10.4 (two cores of a Zen 5 that exchange lines slowly).
 constexpr std::size_t kAhead = 48 * kLine;
 
 /// Whole elements before the first line of `dst`, so that stores do not straddle lines; 0 if that is not a whole

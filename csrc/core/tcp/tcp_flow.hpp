@@ -67,7 +67,7 @@ class TcpFlow {
   using Aside = std::array<std::byte, 8192 + 256>;
   enum class Outcome { moved, nothing, ended, refused };
   /// Writes until everything is written or the kernel accepts no more. `ended`: the connection is broken, see
-  /// failure().
+  /// failure(). If the peer has closed it, that is for read() to say, after what the peer had sent.
   Outcome write();
   /// Reads once. `ended`: end of file or broken; `refused`: the sink refused, so the stream is invalid from here on.
   Outcome read(FrameSink& sink, Aside& aside);

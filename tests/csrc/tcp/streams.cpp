@@ -461,51 +461,47 @@ void parts(std::uint64_t seed) {
   });
 }
 
-/// A peer that reads nothing yet takes as many long frames as a stream may have on its way.
-void unread(std::uint64_t seed) {
-  constexpr std::uint32_t kLong = 256 << 10;
-  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 4, .slot_bytes = kLong};
-  run_ranks(2, [&](Rank& rank) {
-    std::vector<TcpPeer> peers = rank.connect({.flows = 1});
-    std::vector<std::byte> payload(kLong);
-    fill(payload.data(), kLong, std::mt19937_64(seed));
-    TcpTransport transport(shape, rank.identity(), peers);
+/// Two ranks. Rank 0 sends `depth` full frames, of which rank 1 reads nothing yet, and leaves.
+struct Left {
+  Left(Rank& rank, const StreamShape& shape, std::uint32_t flows, std::uint64_t seed)
+      : peers(rank.connect({.flows = flows})),
+        transport(std::make_unique<TcpTransport>(shape, rank.identity(), peers)),
+        payload(shape.slot_bytes) {
+    fill(payload.data(), shape.slot_bytes, std::mt19937_64(seed));
     rank.meet();
     if (rank.rank == 0) {
       for (std::uint32_t frame = 0; frame < shape.depth; ++frame) {
-        require(transport.sender(1, 0, 0).send(rank.header(0, kLong), payload.data()), "room");
-      }
-      require(transport.drain(kPatience), "the peer's kernel takes all of them");
-    }
-    rank.meet();
-  });
-}
-
-/// What a peer had sent when it left arrives, even if this rank could not answer it in the meantime.
-void left_behind(std::uint64_t seed) {
-  constexpr std::uint32_t kLong = 64 << 10;
-  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 16, .slot_bytes = kLong};
-  run_ranks(2, [&](Rank& rank) {
-    std::vector<TcpPeer> peers = rank.connect({.flows = 2});
-    std::vector<std::byte> payload(kLong);
-    fill(payload.data(), kLong, std::mt19937_64(seed));
-    auto transport = std::make_unique<TcpTransport>(shape, rank.identity(), peers);
-    rank.meet();
-    if (rank.rank == 0) {
-      for (std::uint32_t frame = 0; frame < shape.depth; ++frame) {
-        require(transport->sender(1, 0, 0).send(rank.header(0, kLong), payload.data()), "room");
+        require(transport->sender(1, 0, 0).send(rank.header(0, shape.slot_bytes), payload.data()), "room");
       }
       require(transport->drain(kPatience), "the peer's kernel takes all of them");
       transport.reset();
     }
     rank.meet();
+  }
+
+  std::vector<TcpPeer> peers;
+  std::unique_ptr<TcpTransport> transport;
+  std::vector<std::byte> payload;
+};
+
+/// A peer that reads nothing yet takes as many long frames as a stream may have on its way.
+void unread(std::uint64_t seed) {
+  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 4, .slot_bytes = 256 << 10};
+  run_ranks(2, [&](Rank& rank) { const Left left(rank, shape, 1, seed); });
+}
+
+/// What a peer had sent when it left arrives, even if this rank could not answer it in the meantime.
+void left_behind(std::uint64_t seed) {
+  constexpr StreamShape shape{.ranks = 2, .channels = 1, .windows = 4, .depth = 16, .slot_bytes = 64 << 10};
+  run_ranks(2, [&](Rank& rank) {
+    const Left left(rank, shape, 2, seed);
     for (std::uint32_t frame = 0; rank.rank == 1 && frame < shape.depth; ++frame) {
-      Receiver& receiver = transport->receiver(0, 0, 0);
-      eventually([&] { return transport->progress(), receiver.front() != nullptr; }, "all frames arrive");
-      require(holds(receiver.payload(), kLong, std::mt19937_64(seed)), "unchanged");
+      Receiver& receiver = left.transport->receiver(0, 0, 0);
+      eventually([&] { return left.transport->progress(), receiver.front() != nullptr; }, "all frames arrive");
+      require(holds(receiver.payload(), shape.slot_bytes, std::mt19937_64(seed)), "unchanged");
       receiver.release();
-      transport->sleeping(true);  // credits: the first one is answered by a reset, the next one fails
-      transport->sleeping(false);
+      left.transport->sleeping(true);  // credits: the first one is answered by a reset, the next one fails
+      left.transport->sleeping(false);
     }
   });
 }

@@ -50,7 +50,7 @@ def run(
     contenders = contenders_of(group, options, communicator)
     device = {
         "rank": exchange.rank,
-        "group": group.color if isinstance(group, Part) else 0,
+        "group": options.split.color(exchange.rank) if options.split else 0,
         "pid": os.getpid(),
         "hostname": socket.gethostname(),
         "device": 0,

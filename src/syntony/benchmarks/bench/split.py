@@ -40,7 +40,7 @@ class Split:
 
 
 def read(text: str | None, environment: Mapping[str, str]) -> Split | None:
-    """The split that the option asks for, or else nccl-tests' variables. Raises UserError."""
+    """The split that the option asks for, or else nccl-tests' variables; None for one group. Raises UserError."""
     if text is not None:
         return _parse("--split", text)
     if mask := environment.get("NCCL_TESTS_SPLIT_MASK"):
@@ -50,7 +50,7 @@ def read(text: str | None, environment: Mapping[str, str]) -> Split | None:
     return None
 
 
-def _parse(source: str, text: str) -> Split:
+def _parse(source: str, text: str) -> Split | None:
     name, _, number = text.strip().replace(":", " ").partition(" ")
     try:
         split = Split(name.upper(), int(number, 0))
@@ -59,7 +59,7 @@ def _parse(source: str, text: str) -> Split:
     least = 1 if split.operator in ("MOD", "DIV") else 0
     if split.operator not in _OPERATORS or split.number < least:
         raise UserError(f"{source}: {text!r} should be AND, OR, MOD or DIV and a number, such as 'DIV 2'")
-    return split
+    return None if split == Split("AND", 0) else split
 
 
 class Part:
@@ -71,9 +71,8 @@ class Part:
         sizes = sorted({colors.count(color) for color in colors})
         if len(sizes) > 1:
             raise UserError(f"--split {split} makes groups of {sizes[0]} and of {sizes[-1]} ranks; they must be equal")
-        self.color = colors[everybody.rank]
         self._everybody = everybody
-        self._members = [rank for rank, color in enumerate(colors) if color == self.color]
+        self._members = [rank for rank, color in enumerate(colors) if color == colors[everybody.rank]]
         self.rank, self.size = self._members.index(everybody.rank), len(self._members)
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
