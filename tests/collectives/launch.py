@@ -98,6 +98,9 @@ def torchrun(ranks: int, words: list[str], fresh: bool) -> int:
     """What running.torchrun() starts: its agent is this process, and the ranks are forked from it unless `fresh`."""
     from torch.distributed.run import main
 
+    # As --standalone does, but by number: a thread of the agent that looks a name up while ranks are forked would leave
+    # them glibc's resolver locked for ever.
+    alone = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1")
     how = () if fresh else ("--start-method", "fork", "--run-path")
-    main(["--standalone", "--nproc-per-node", str(ranks), *how, *words])
+    main([*alone, "--nproc-per-node", str(ranks), *how, *words])
     return 0
