@@ -14,7 +14,7 @@ from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
-from syntony.benchmarks.runtime import anatomy, choices, meeting, transports
+from syntony.benchmarks.runtime import anatomy, choices, meeting, priority, transports
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, Measured, case_of
 from syntony.benchmarks.tables import Part, Row, Table
@@ -174,6 +174,26 @@ def test_the_default_competes_with_all_that_can_be_named(monkeypatch: pytest.Mon
 
 def test_ranks_of_four_processes_meet() -> None:
     assert 0 < meeting.seconds("rank 0", 8) < meeting.SECONDS
+
+
+# ---- priority --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("words", "expected"), [([], [priority.IN_MEMORY, priority.ON_A_WIRE]), (["2"], [2, 2])])
+def test_both_parts_repeat_as_often_as_asked(
+    words: list[str], expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def nothing(iterations: int) -> Iterator[Row]:
+        asked.append(iterations)
+        return iter(())
+
+    for where in ("_in_memory", "_on_a_wire"):
+        monkeypatch.setattr(priority, where, nothing)
+    parser = argparse.ArgumentParser()
+    priority.TABLE.configure(parser)
+    options = parser.parse_args(["--iterations", *words] if words else [])
+    assert not [row for part in priority.TABLE.parts(options) for row in part.rows()]
+    assert asked == expected
 
 
 # ---- transports ------------------------------------------------------------------------------------------------------

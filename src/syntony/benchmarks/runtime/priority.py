@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from syntony.base.arguments import count
 from syntony.base.command import UserError
 from syntony.base.quantity import bit_rate
 from syntony.benchmarks.runtime.measured.priority_rank import SIZES, Timed, measure
@@ -32,6 +33,8 @@ from syntony.topologies.parse import parse
 
 WINDOW = 256 << 10
 """Bytes: SYNTONY_CREDIT unless somebody sets it."""
+IN_MEMORY, ON_A_WIRE = 20, 5
+"""Iterations of each size unless somebody says: bulk takes milliseconds, or 2.7 seconds."""
 CHUNKS = {"shared memory": 128 << 10, "wire": WINDOW // 8}
 """Bytes that move at once: a round's piece (csrc/core/one_host); a slice, of which the window has four for each of two
 operations."""
@@ -86,19 +89,24 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     memory = Part(
         "An urgent all_reduce behind 64 MiB, 2 ranks in shared memory",
         columns,
-        lambda: _in_memory(options.iterations),
+        lambda: _in_memory(options.iterations or IN_MEMORY),
     )
     wire = Part(
         "The same between 2 emulated hosts at 200 Mbit/s",
         columns,
-        lambda: _on_a_wire(max(3, options.iterations // 4)),
+        lambda: _on_a_wire(options.iterations or ON_A_WIRE),
     )
     return tuple(part for name, part in (("memory", memory), ("wire", wire)) if options.only in (None, name))
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     sizes = ", ".join(f"{size:,}" for size in SIZES)
-    parser.add_argument("--iterations", type=int, default=20, metavar="N", help=f"of each size ({sizes} bytes): 20")
+    parser.add_argument(
+        "--iterations",
+        type=count,
+        metavar="N",
+        help=f"of each size ({sizes} bytes): {IN_MEMORY} in memory, {ON_A_WIRE} on the wire, where bulk takes seconds",
+    )
     parser.add_argument("--only", choices=("memory", "wire"), help="one of the two")
 
 

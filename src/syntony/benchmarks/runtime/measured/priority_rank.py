@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
@@ -46,37 +47,43 @@ class Timed:
 def measure(exchange: Exchange, results: Path, iterations: int, lead: float) -> int:
     """Everything on this rank; the bulk is posted `lead` seconds before what is timed."""
     with Communicator.create(exchange, 120.0) as group:
-        found = [_Rank(exchange, group, size, lead).timed(iterations) for size in SIZES]
+        rank = _Rank(exchange, group, lead)
+        bandwidth = rank.bulk_rate(iterations)
+        found = [rank.timed(size, bandwidth, iterations) for size in SIZES]
     if exchange.rank == 0:
         results.write_text(json.dumps([asdict(timed) for timed in found]))
     return 0
 
 
 class _Rank:
-    def __init__(self, exchange: Exchange, group: Communicator, size: int, lead: float) -> None:
+    def __init__(self, exchange: Exchange, group: Communicator, lead: float) -> None:
         self._exchange, self._group, self._lead = exchange, group, lead
-        self._small = np.empty(size // 4, np.float32)
         self._bulk = [np.empty(BULK // 4 // BUCKETS, np.float32) for _ in range(BUCKETS)]
         self._meetings = 0
 
-    def timed(self, iterations: int) -> Timed:
-        seconds: dict[str, list[float]] = {"bulk": [], "idle": [], "behind": [], "urgent": []}
-        for iteration in range(iterations + 1):
-            for name, spent in (
-                ("bulk", self._run("normal", None)),
-                ("idle", self._run(None, "high")),
-                ("behind", self._run("normal", "normal")),
-                ("urgent", self._run("low", "high")),
-            ):
-                if iteration > 0:  # the first one warms up
-                    seconds[name].append(spent)
-        bulk = median(seconds.pop("bulk"))
-        return Timed(self._small.nbytes, BULK / bulk, **{name: median(spent) for name, spent in seconds.items()})
+    def bulk_rate(self, iterations: int) -> float:
+        """Bytes/s of the bulk when nothing else is going on: the median."""
+        self._run("normal")  # warms up
+        return BULK / median(self._run("normal") for _ in range(iterations))
 
-    def _run(self, bulk: str | None, small: str | None) -> float:
-        """Seconds from when all ranks have called it to the last one's end, of the small one, or else of the bulk."""
+    def timed(self, size: int, bandwidth: float, iterations: int) -> Timed:
+        """Medians of each, taken in turns."""
+        ways = {"idle": (None, "high"), "behind": ("normal", "normal"), "urgent": ("low", "high")}  # of bulk and small
+        small = np.empty(size // 4, np.float32)
+        self._run(None, small)  # warms up
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(iterations):
+            for name, (bulk, urgency) in ways.items():
+                seconds[name].append(self._run(bulk, small, urgency))
+        return Timed(size, bandwidth, **{name: median(spent) for name, spent in seconds.items()})
+
+    def _run(self, bulk: str | None, small: NDArray[np.float32] | None = None, urgency: str = "high") -> float:
+        """Seconds from when all ranks have called it to the last one's end: of `small`, or else of the bulk.
+
+        `bulk` is the bulk's priority, None: none; `urgency` that of `small`.
+        """
         rank, ranks = self._exchange.rank, self._exchange.size
-        used = [*(self._bulk if bulk else ()), *((self._small,) if small else ())]
+        used = [*(self._bulk if bulk else ()), *(() if small is None else (small,))]
         for array in used:
             array.fill(rank + 1)
         start = self._agreed(time.monotonic() + _PAUSE, max)
@@ -84,15 +91,15 @@ class _Rank:
         begin = time.monotonic()
         posted = self._bulk if bulk else []
         works = [self._group.all_reduce(array, priority=bulk, async_op=True) for array in posted]
-        if small:
+        if small is not None:
             time.sleep(max(0.0, start + self._lead - time.monotonic()))
             begin = time.monotonic()
-            self._group.all_reduce(self._small, priority=small)
+            self._group.all_reduce(small, priority=urgency)
             end = time.monotonic()
         for work in works:
             assert work is not None
             work.wait()
-        if not small:
+        if small is None:
             end = time.monotonic()
         if any(array[0] != ranks * (ranks + 1) / 2 or np.any(array != array[0]) for array in used):
             raise RuntimeError("an all_reduce has a wrong result")
@@ -100,7 +107,7 @@ class _Rank:
 
     def _agreed(self, mine: float, choose: Callable[[list[float]], float]) -> float:
         self._meetings += 1
-        name = f"times of {self._small.nbytes} {self._meetings}"
+        name = f"times {self._meetings}"
         return choose([_TIME.unpack(blob)[0] for blob in self._exchange.all_gather(name, _TIME.pack(mine))])
 
 
