@@ -68,7 +68,7 @@ void TcpLink::restore(std::size_t flow, std::uint16_t number) {
 void TcpLink::end(TcpFlow& flow) {
   if (lost()) return flow.hang_up();
   const auto place = static_cast<std::size_t>(&flow - flows_.data());
-  if (!open_elsewhere(place)) return break_off(flow.failure());
+  if (used_.size() == 1) return break_off(flow.failure());  // others are open, or being made
   const int failure = flow.failure();
   if (failure != 0 && failure != ECONNRESET && failure != EPIPE) {
     return abandon(place, local_of(flow), sentence_of(failure));

@@ -1,5 +1,6 @@
 // One of several sockets to a peer fails: the others take over, and every frame arrives once.
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -144,6 +145,49 @@ void cut_before_leaving(std::uint64_t) {
   });
 }
 
+/// The first of two sockets is cut while the second is still being made, which then carries what the first did not.
+void cut_before_the_others_are_open(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    const StreamShape shape{.ranks = 2, .channels = 1, .windows = 1, .depth = 8, .slot_bytes = 4000};
+    std::vector<TcpStream> sockets = std::move(rank.connect()[0].flows);
+    const UniqueFd first(fcntl(sockets[0].get(), F_DUPFD_CLOEXEC, 0));
+    const auto nothing = [](auto&&...) {};
+    TcpLink link(shape, rank.identity(), 1 - rank.rank, 2, {.call = nothing, .avoid = nothing, .replace = nothing});
+    link.open(0, std::move(sockets[0]), {}, "the other end");
+    Sender& sender = link.sender({0, 0});
+    for (std::uint32_t slice = 0; slice < shape.depth; ++slice) {
+      std::byte* const room = sender.reserve(shape.slot_bytes);
+      require(room != nullptr, "room");
+      fill(room, shape.slot_bytes, std::mt19937_64(slice));
+      FrameHeader header = rank.header(0, shape.slot_bytes);
+      header.slice = slice;
+      sender.commit(header);
+    }
+    rank.meet();
+    ::shutdown(first.get(), SHUT_RDWR);
+    TcpFlow::Aside aside;
+    const auto step = [&] {
+      link.write();
+      for (TcpFlow& flow : link.flows()) {
+        flow.became_ready(EPOLLIN | EPOLLOUT);
+        if (flow.readable()) link.read(flow, aside);
+      }
+      [[maybe_unused]] const bool again = link.look_after(Clock::now());
+      require(!link.ended(), "another socket is being made");
+    };
+    eventually([&] { return step(), link.flows()[0].socket() < 0; }, "the end is noticed");
+    link.open(1, std::move(sockets[1]), {}, "the other end");
+    Receiver& receiver = link.receiver({0, 0});
+    for (std::uint32_t slice = 0; slice < shape.depth; ++slice) {
+      eventually([&] { return step(), receiver.front() != nullptr; }, "it arrives");
+      require(receiver.front()->slice == slice, "once, and in order");
+      require(holds(receiver.payload(), shape.slot_bytes, std::mt19937_64(slice)), "the bytes of the frame");
+      receiver.release();
+    }
+    rank.gathering.settle(step);
+  });
+}
+
 /// A frame that comes twice is refused while no socket was lost.
 void repetition_without_loss(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
@@ -168,9 +212,11 @@ void repetition_without_loss(std::uint64_t) {
   });
 }
 
-constexpr std::array kFailoverTests{
-    Test{"cut_flows", cut_flows}, Test{"cut_flows_are_replaced", cut_flows_are_replaced},
-    Test{"cut_before_leaving", cut_before_leaving}, Test{"repetition_without_loss", repetition_without_loss}};
+constexpr std::array kFailoverTests{Test{"cut_flows", cut_flows},
+                                    Test{"cut_flows_are_replaced", cut_flows_are_replaced},
+                                    Test{"cut_before_leaving", cut_before_leaving},
+                                    Test{"cut_before_the_others_are_open", cut_before_the_others_are_open},
+                                    Test{"repetition_without_loss", repetition_without_loss}};
 
 }  // namespace
 

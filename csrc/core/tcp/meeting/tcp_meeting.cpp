@@ -44,7 +44,7 @@ TcpMeeting::TcpMeeting(TcpListener listener, TcpOptions options, const GroupIden
       identity_(identity),
       others_(identity.ranks),
       directory_(published, others, listener_.endpoints().machine),
-      timeout_(timeout),
+      timeout_(std::max(timeout, std::chrono::milliseconds::zero())),  // a process may have been stopped meanwhile
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
