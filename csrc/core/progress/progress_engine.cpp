@@ -127,11 +127,9 @@ class ProgressEngine::Backoff {
   static constexpr std::chrono::microseconds kShortestWatch{50};
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
-  static constexpr milliseconds kLongestYield{1};
-  static constexpr std::chrono::microseconds kAlone{2};  // a longer yield has let somebody else run,
-  static constexpr unsigned kPolite = 256;               // for whom this many more are made instead of spins
-  static constexpr unsigned kAll = 16;                   // busy groups are tended this often before all are
-  static constexpr milliseconds kRespect{20};  // time left to computing processes before yields are tried again
+  static constexpr std::chrono::microseconds kAlone{2};           // a longer yield has let somebody else run,
+  static constexpr unsigned kPolite = 256;                        // for whom this many more are made instead of spins
+  static constexpr unsigned kAll = 16;                            // busy groups are tended this often before all are
 
   [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
 
@@ -157,14 +155,13 @@ class ProgressEngine::Backoff {
     if (watched > kLongestWatch) engine_.yields_ = std::max(engine_.yields_ / 2, kFewestYields);
   }
 
-  /// Among ranks that wait for each other, yielding is the fastest: microseconds. If others compute, a yield takes as
-  /// long as the scheduler lets them run, and sleeping returns sooner, because a wakeup preempts them.
+  /// Among ranks that wait for each other, yielding is the fastest: microseconds.
   void yield() {
     const auto before = Work::Clock::now();
     ::sched_yield();
     const auto after = Work::Clock::now();
-    if (after - before > kLongestYield) {
-      engine_.others_compute_until_ = after + kRespect;
+    if (engine_.others_load_.yielded(before, after)) {
+      // whoever waits now sleeps
     } else if (after - before > kAlone) {
       engine_.company_ = kPolite;
     } else if (engine_.company_ > 0) {
@@ -172,7 +169,7 @@ class ProgressEngine::Backoff {
     }
     tend_if_due();
   }
-  [[nodiscard]] bool others_compute() const { return engine_.others_compute(); }
+  [[nodiscard]] bool others_compute() const { return engine_.others_load_.lasts(); }
 
   void tend_if_due() {
     const auto now = Work::Clock::now();
@@ -414,7 +411,7 @@ void ProgressEngine::look_around() {
   bool meets = false;
   for (Steppable* group : groups_) meets |= group->meets_on(cpu);
   shares_cpu_ = meets && !crowded_;
-  if (meets && relocation_.due() && !others_compute()) make_room(cpu);
+  if (meets && relocation_.due() && !others_load_.lasts()) make_room(cpu);
 }
 
 void ProgressEngine::make_room(std::uint32_t cpu) {
@@ -427,10 +424,6 @@ void ProgressEngine::make_room(std::uint32_t cpu) {
     shares_cpu_ = false;
     return;
   }
-}
-
-bool ProgressEngine::others_compute() const {
-  return others_compute_until_ != kNever && Work::Clock::now() < others_compute_until_;
 }
 
 ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "core/priority.hpp"
+#include "core/process/others_load.hpp"
 #include "core/process/relocation.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/progress/completion_threads.hpp"
@@ -138,7 +139,6 @@ class ProgressEngine {
   void tend(bool all);
   void look_around();
   void make_room(std::uint32_t cpu);
-  [[nodiscard]] bool others_compute() const;
   [[nodiscard]] bool any_busy() const;
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
@@ -163,7 +163,7 @@ class ProgressEngine {
 
   std::vector<Steppable*> groups_;                                   // touched by the owner only, like all but the last
   std::vector<int> control_;                                         // the groups' control descriptors
-  Work::Clock::time_point others_compute_until_ = kNever;            // other processes on this machine need our cores
+  OthersLoad others_load_;                                           // other programs need our cores
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // per priority, tracked only while several
   unsigned moving_ = 0;                                              // are in flight: these, one bit each
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
