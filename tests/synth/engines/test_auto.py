@@ -180,6 +180,27 @@ def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     assert agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}) == Resumed("sccl")
 
 
+@pytest.mark.parametrize(("size", "startups"), [(16 << 10, True), (1 << 30, False)])
+def test_a_leader_that_another_is_near_waits_where_latency_matters(
+    small: tuple[Topology, Collective], size: int, startups: bool
+) -> None:
+    """Until all slow engines have begun."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, size, Budget())
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl", "sccl")]
+    agenda = _Agenda(topology, collective, size, Budget(60), slow)
+    pipeline = agenda.beside(2)
+    assert pipeline is not None
+    assert pipeline.seconds == pytest.approx(60, abs=1)  # all that is left
+    agenda.hear(Found("pipeline", schedule, 2.0, cut=True))
+    assert agenda.next([], 2, {"pipeline": 1.0}) == Resumed("pipeline")
+    agenda.hear(Found("forest", schedule, 2.1, cut=True))
+    assert (agenda.next([], 2, {"pipeline": 1.0}) == Resumed("pipeline")) == (not startups)
+    begun = [agenda.next([], 2, {}) for _ in range(1 if startups else 2)]
+    assert [one.engine for one in begun if isinstance(one, Question)] == ["teccl", "sccl"][startups:]
+    assert agenda.next([], 2, {"pipeline": 1.0, "teccl": 0.5}) == Resumed("pipeline")
+
+
 def test_a_slow_engine_begins_before_the_quick_ones(small: tuple[Topology, Collective]) -> None:
     """It works while they are asked in this process."""
     asked: list[str] = []

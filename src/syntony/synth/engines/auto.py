@@ -6,9 +6,9 @@
     kept                                           greedy
 
 Each engine runs in its own process (workers.py), so a stuck one delays nobody, and a late one is ended. Slow engines
-take turns: they are paused and resumed, and the one with the best result goes on beside the others. The search ends
-when a schedule is as fast as the bounds allow, when all engines have answered, or when time is up; then the best
-schedule so far is returned. Its proof lists the engines and their results.
+take turns: they are paused and resumed, and the one that leads goes on beside the others. The search ends when a
+schedule is as fast as the bounds allow, when all engines have answered, or when time is up; then the best schedule so
+far is returned. Its proof lists the engines and their results.
 
 With `auto:in_network`, switches may also add and copy; without it, ranks alone can run the schedule.
 """
@@ -57,11 +57,12 @@ engine;"""
 NEAR = 1.1
 """elsewhere, this many times. Nearer results are cut before any slow engine begins or goes on, but the best one."""
 SEARCHING = 0.9
-"""The part of an engine's time for its search; the rest is for the work after it (proof, bounds, simulation)."""
-TURN = 1.0
-"""Seconds of a slow engine's turn, if others wait: enough to start and to have a first result;"""
-TURNS = 0.125
-"""or this part of the time limit, if that is more."""
+"""The part of a quick engine's time for its search; the rest is for the work after it (proof, bounds, simulation). Slow
+ones report what they find in between, so they search to the end."""
+TURN = 0.25
+"""A slow engine's turn, if others wait: this part of the time limit. It is to begin, and to have a first result."""
+END = 0.05
+"""Seconds by which the last turn is longer than the time that is left: an engine whose search ends with it answers."""
 NOBODY: Mapping[str, float] = MappingProxyType({})
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
@@ -263,13 +264,10 @@ class Resumed:
 
 
 class _Agenda:
-    """The remaining questions: quick engines, then cuts of all results; beside both, the slow ones.
+    """What remains to be asked, as `next` says: quick engines, then cuts of all results; beside both, slow ones.
 
-    A second slow one waits for cuts of the best results, and for the quick ones; where latency matters, only for those
-    before it. What a slow one reports before its end is cut, too, once nothing else waits.
-
-    Slow ones take turns: at the end of one, that with the best result so far goes on, and in the other's place those
-    that have not begun, in their order, and then those that took the least time."""
+    A result is cut before its end once nothing else waits; near results are cut earlier, see `_cut_near`.
+    """
 
     def __init__(
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
@@ -277,22 +275,24 @@ class _Agenda:
         self._topology, self._collective, self._size, self._budget = topology, collective, size, budget
         self._place = {candidate.engine: number for number, candidate in enumerate(candidates)}
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
-        self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
-        self._slow = {candidate.engine for candidate in self._beside}
+        self._beside = [candidate.engine for candidate in candidates if candidate.takes != "little"]
+        self._slow = frozenset(self._beside)
         self._first = True
         self._startups = False  # whether latency matters at this size, as far as answers tell
         self._best = float("inf")  # seconds of the best of all answers
         self._reached: dict[str, float] = {}  # by engine, seconds of its best answer
-        self._least: dict[str, float] = {}  # likewise, before it is cut
+        self._least: dict[str, float] = {}  # by engine, seconds of its best answer before it is cut
         self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
         self._told: set[tuple[str, float]] = set()  # all results before they are cut: engines and seconds
 
     def prompt(self) -> Iterator[Question]:
         """Questions for this process, on a small network: they are answered before a worker has started."""
         while self._soon and self._soon[0] in PROMPT:
-            asked = self.next([], 1)
-            assert isinstance(asked, Question)
-            yield asked
+            yield self._quick_question()
+
+    def beside(self, most: int) -> Question | None:
+        """The first slow question, if of `most` workers one is free while the others run."""
+        return self._slow_question() if self._beside and most > 1 else None
 
     def next(
         self, busy: Sequence[Question | Cutting], most: int, paused: Mapping[str, float] = NOBODY
@@ -301,56 +301,78 @@ class _Agenda:
 
         `paused`: engines whose turn is over, and the seconds that they took so far.
         """
-        leader = min(self._slow & self._reached.keys(), key=lambda engine: self._reached[engine], default="")
-        if leader in paused and most > 1:
-            return Resumed(leader)
-        left = SEARCHING * self._budget.left()
         at_work = {one.engine for one in busy if isinstance(one, Question)}
         slow = len(at_work & self._slow)
-        in_turn = self._second_in_turn()
-        uncut = [one.seconds / self._best for one in self._uncut if one.engine not in at_work]
-        cuts_in_turn = in_turn or not self._beside
-        cut_first = cuts_in_turn and any(ratio <= (HOPEFUL if self._startups else NEAR) for ratio in uncut)
-        cut_before_all = cuts_in_turn and any(ratio <= NEAR for ratio in uncut)
-        second = in_turn and (self._startups or not self._soon) and not cut_first
-        others = self._soon or self._uncut  # they are soon done
-        if not cut_before_all and (not others or (most > 1 and slow < 1 + second)):
-            if self._beside:
-                return self._asked_anew()
-            if paused:
-                return Resumed(min(paused, key=lambda engine: (engine != leader, paused[engine])))
-        if self._soon and not cut_first:
-            engine = self._soon.pop(0)
-            left, self._first = left if self._first else left * PATIENCE, False
-            return self._question(engine, left)
-        if self._uncut:
-            self._uncut.sort(key=lambda one: (one.engine in at_work, one.seconds))
-            best = self._uncut.pop(0)
-            left *= PATIENCE if best.seconds > self._best and (self._soon or self._beside) else 1.0
-            return Cutting(best, self._size, left, self._best)
-        return None
+        several = most > 1
+        return (
+            (self._leader_again(paused) if several else None)
+            or self._cut_near(at_work, NEAR)
+            or (self._slow_one(paused) if several and slow < 1 else None)
+            or (self._cut_near(at_work, HOPEFUL) if self._startups else None)
+            or (self._slow_one(paused) if several and slow < 2 and self._second_in_turn() else None)
+            or (self._quick_question() if self._soon else None)
+            or self._cut(at_work)
+            or self._slow_one(paused)
+        )
+
+    def _leader_again(self, paused: Collection[str]) -> Resumed | None:
+        """The slow engine that has the best result goes on; where latency matters and another result is near, not
+        before all slow ones have begun."""
+        slow = [engine for engine in self._reached if engine in self._slow]
+        leader = min(slow, key=lambda engine: self._reached[engine], default="")
+        if leader not in paused:
+            return None
+        others = (seconds for engine, seconds in self._reached.items() if engine != leader)
+        ahead = min(others, default=float("inf")) > NEAR * self._reached[leader]
+        return Resumed(leader) if ahead or not self._beside or not self._startups else None
+
+    def _cut_near(self, at_work: Collection[str], times: float) -> Cutting | None:
+        """Results that take at most this many times as long as the best are cut, once the quick engines that come
+        before the next slow one have answered; not while their engine is at work."""
+        if self._beside and not self._slow_is_next():
+            return None
+        near = (one for one in self._uncut if one.engine not in at_work and one.seconds <= times * self._best)
+        return self._cut(at_work) if any(near) else None
+
+    def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
+        """Slow ones that have not begun, in their order; then the one that took the least time goes on."""
+        if self._beside:
+            return self._slow_question()
+        return Resumed(min(paused, key=lambda engine: paused[engine])) if paused else None
 
     def _second_in_turn(self) -> bool:
-        """Whether a slow engine that was not asked yet stands before all quick ones that are left."""
-        if not self._beside:
-            return False
-        return not self._soon or self._place[self._beside[0].engine] < self._place[self._soon[0]]
+        """Whether a slow engine is to begin beside another: before quick ones only where latency matters."""
+        return bool(self._beside) and self._slow_is_next() and (self._startups or not self._soon)
 
-    def beside(self, most: int) -> Question | None:
-        """The first slow question, if of `most` workers one is free while the others run."""
-        return self._asked_anew() if self._beside and most > 1 else None
+    def _slow_is_next(self) -> bool:
+        """Whether the next slow engine stands before all quick ones that are left."""
+        return not self._soon or self._place[self._beside[0]] < self._place[self._soon[0]]
+
+    def _cut(self, at_work: Collection[str]) -> Cutting | None:
+        """The best result is cut first, but last those of engines that are at work: they may find better ones."""
+        if not self._uncut:
+            return None
+        best = min(self._uncut, key=lambda one: (one.engine in at_work, one.seconds))
+        self._uncut.remove(best)
+        waited = best.seconds > self._best and (self._soon or self._beside)
+        left = self._budget.left() * (PATIENCE if waited else 1.0)
+        return Cutting(best, self._size, left, self._best)
+
+    def _quick_question(self) -> Question:
+        left, self._first = self._budget.left() * (1.0 if self._first else PATIENCE), False
+        return self._question(self._soon.pop(0), SEARCHING * left)
+
+    def _slow_question(self) -> Question:
+        return self._question(self._beside.pop(0), self._budget.left())
+
+    def _question(self, engine: str, seconds: float) -> Question:
+        return Question(engine, self._topology, self._collective, self._size, seconds, cuts=False, beat=self._best)
 
     def turn(self, asked: Question | Cutting | Resumed) -> float:
         """Seconds after which it is paused."""
         if isinstance(asked, Cutting) or asked.engine not in self._slow:
             return float("inf")
-        return min(max(TURN, TURNS * self._budget.timeout), self._budget.left())
-
-    def _asked_anew(self) -> Question:
-        return self._question(self._beside.pop(0).engine, SEARCHING * self._budget.left())
-
-    def _question(self, engine: str, seconds: float) -> Question:
-        return Question(engine, self._topology, self._collective, self._size, seconds, cuts=False, beat=self._best)
+        return min(TURN * self._budget.timeout, self._budget.left() + END)
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers results that can be cut, and how much latency matters."""

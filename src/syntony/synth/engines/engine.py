@@ -72,6 +72,7 @@ class Engine:
     argument  what may follow the name after a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
               `argument`, "" if none was given. Empty: the engine takes no argument
     sized     whether its schedules depend on the size
+    solver    the module of a solver that it needs and that takes long to import; empty: none but scipy.optimize
     given     the argument, once the engine was named with one
     """
 
@@ -81,6 +82,7 @@ class Engine:
     source: str
     argument: str = ""
     sized: bool = True
+    solver: str = ""
     given: str = ""
 
     @property

@@ -10,9 +10,17 @@ from dataclasses import replace
 from syntony.base.wording import did_you_mean
 from syntony.synth.engines.engine import Engine, EngineError
 
+CP_SAT = "ortools.sat.python.cp_model"
 ENGINES = (
     Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
-    Engine("sccl", "sccl.search", "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
+    Engine(
+        "sccl",
+        "sccl.search",
+        "exact steps, rounds and chunks; up to about 16 ranks",
+        "Cai et al., PPoPP'21",
+        "z3",
+        solver=CP_SAT,
+    ),
     Engine(
         "forest",
         "forest.search",
@@ -40,7 +48,12 @@ ENGINES = (
         sized=False,
     ),
     Engine(
-        "taccl", "taccl.search", "guided by a sketch, from a file or derived", "Shah et al., NSDI'23", "SKETCH.toml"
+        "taccl",
+        "taccl.search",
+        "guided by a sketch, from a file or derived",
+        "Shah et al., NSDI'23",
+        "SKETCH.toml",
+        solver=CP_SAT,
     ),
     Engine(
         "teccl",

@@ -48,8 +48,6 @@ NEAR = 1.05
 """this many times as long as their bounds."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
-SOLVERS = {"sccl": "ortools.sat.python.cp_model", "taccl": "ortools.sat.python.cp_model"}
-"""By engine, a module that takes long to import."""
 
 
 @dataclass(frozen=True)
@@ -248,8 +246,8 @@ class Workers:
         After `turn` seconds of search it is paused.
         """
         assert self.busy < self.most
-        solver = SOLVERS.get(question.engine, COMMON)
-        worker = self._idle.pop() if self._idle else _Worker(self._nursery.fork(solver))
+        solver = engine_named(question.engine).solver
+        worker = self._idle.pop() if self._idle else _Worker(self._nursery.fork(solver or COMMON))
         worker.ask(question, self._begins(), turn)
         self._asked[worker.connection] = worker
 
