@@ -12,9 +12,10 @@ namespace syntony {
 namespace {
 
 constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothing
-// Calls per way before one is preferred, and of short ones; half of them only of those that are nearly as fast as the
-// fastest: the rest by less than this part.
-constexpr std::uint64_t kCalls = 3, kCallsOfShort = 8, kNear = 4;
+// Calls per way before one is preferred, and of short ones: one after another, for the first one finds the caches as
+// another way has left them.
+constexpr std::uint64_t kCalls = 2, kCallsOfShort = 4;
+constexpr std::uint64_t kNear = 4;  // what is slower by less than this part is nearly as fast
 // Calls that take the usual way at first: the very first provides memory, and the next ones find out how to show what
 // peers read (core/shm/shown_copy.hpp).
 constexpr std::uint64_t kUsual = 4;
@@ -42,22 +43,16 @@ void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std
 }  // namespace
 
 AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes)
-    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {}
+    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {
+  tries_.front() = kUsual;
+}
 
-std::optional<std::size_t> AgreedWay::untried(std::uint64_t best) const {
+std::optional<std::size_t> AgreedWay::untried() const {
   if (calls_ < kUsual) return 0;
-  std::optional<std::size_t> least;
-  std::uint64_t fewest = enough_;
   for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
-    const std::uint64_t tries = tries_[choice];
-    const bool known = heard_[choice] != 0;
-    const bool worth = tries < (enough_ + 1) / 2 || (known && heard_[choice] <= best + best / kNear);
-    if (tries < fewest && worth) {
-      least = choice;
-      fewest = tries;
-    }
+    if (tries_[choice] < enough_) return choice;
   }
-  return least;
+  return std::nullopt;
 }
 
 std::size_t AgreedWay::tried_again(std::uint64_t least) const {
@@ -88,7 +83,7 @@ void AgreedWay::review() {
 SharedChoice AgreedWay::next() {
   if (calls_ >= reviewed_ + kReview && changed()) review();
   const std::size_t best = fastest();
-  if (const auto choice = untried(heard_[best])) {
+  if (const auto choice = untried()) {
     taken_ = *choice;
   } else {
     if (current_ != best && heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) {

@@ -2,12 +2,12 @@
 //
 // What pays off depends on more than sizes: on which caches the ranks' cores share, on the system's price of reading
 // another process's memory, on large pages, on whether buffers are registered. So the first calls of a collective and
-// size try the ways one after another, soon only those that are nearly as fast as the best, and later ones take the
-// fastest. Now and then one tries another way, for times change; and if the way taken has become much faster or slower
-// (other programs' use of a shared cache does that), what the others once cost is forgotten and all are tried again:
+// size try the ways one after another, and later ones take the fastest. Now and then one tries another way, for times
+// change; and if the way taken has become much faster or slower (other programs' use of a shared cache does that), what
+// the others once cost is forgotten and all are tried again:
 //
-//      call      0 1 2 3 | 4 5 6  7 8 9  10 11 | 12 13 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
-//      way       0 0 0 0 | 0 1 2  0 1 2   1  2 |  1  1 ...  1 |  2 |  1  1 ...     the third close
+//      call      0 1 2 3 | 4 5 6 7 | 8 9 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
+//      way       0 0 0 0 | 1 1 2 2 | 1 1 ...  1 |  2 |  1  1 ...     the third close
 //
 // In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
 // what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.
@@ -61,9 +61,8 @@ class AgreedWay {
   [[nodiscard]] bool changed() const;  // the cost of `current_`, since it settled
   void review();
   [[nodiscard]] std::size_t fastest() const;  // as far as known
-  /// The one to be tried before the fastest is known; none if all have been tried often enough. `best`: what the
-  /// fastest costs, as far as known.
-  [[nodiscard]] std::optional<std::size_t> untried(std::uint64_t best) const;
+  /// The one to be tried before the fastest is known; none if all have been tried often enough.
+  [[nodiscard]] std::optional<std::size_t> untried() const;
   /// The one to be tried now and then, in turn.
   [[nodiscard]] std::size_t tried_again(std::uint64_t least) const;
   /// From what is known of calls and of what follows them to `costs_`.

@@ -23,7 +23,7 @@ from syntony.benchmarks.bench.shapes import Shape
 
 _GUARD = 256  # bytes behind each buffer that must stay untouched
 _GUARD_BYTE = 0xA5
-_WRITES = 9  # at least: the first of a lap finds other contenders' memory in the caches
+_WRITES = 9  # at least, after as many: the first ones of a lap find other contenders' memory in the caches
 
 Timer = Callable[[Call, int], list[int]]
 """Makes this many calls; returns the nanoseconds of each."""
@@ -45,7 +45,8 @@ def by_clock_written(write: Call, call: Call, warmups: int, iterations: int) -> 
     The time of writing without readers is measured first and subtracted. If writing takes longer because peers have
     read the input and have its lines in their caches, the difference is part of the call's cost.
     """
-    alone = median(by_clock(write, max(iterations, _WRITES)))
+    writes = max(iterations, _WRITES)
+    alone = median(by_clock(write, 2 * writes)[writes:])
 
     def written() -> None:
         write()
