@@ -236,6 +236,21 @@ def test_all_reduce_on_a_mesh_has_the_roots_of_the_best_trees() -> None:
     assert negotiation.shares.sum() == pytest.approx(1)
 
 
+def test_many_trees_are_for_long_messages_and_many_roots() -> None:
+    network = Network(parse("mesh:2x2"), Collective.make("all_reduce", 4))
+
+    def numbers(network: Network, size: int) -> list[int]:
+        negotiation = Negotiation.of(network, size, 1e-9, Budget())
+        assert negotiation is not None
+        return [len(forest) for forests in negotiation.of_many_trees() for forest in forests[:1]]
+
+    assert numbers(network, 64 << 20) == [32, 64]
+    assert numbers(network, (64 << 20) - 1) == [32]
+    assert numbers(network, 16 << 20) == []
+    assert numbers(Network(parse("mesh:2x2"), Collective.make("broadcast", 4)), 64 << 20) == []
+    assert numbers(Network(parse("mesh:4x4"), Collective.make("all_gather", 16)), 1 << 30) == [128]  # few enough hops
+
+
 def test_wrong_columns_are_refused() -> None:
     one, hop = np.ones(1), np.zeros(1, np.int32)
     nothing, root, way = np.asarray([0, 1]), np.zeros(1, np.int64), np.zeros(1, np.uint8)

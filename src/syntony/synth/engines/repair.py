@@ -39,7 +39,7 @@ from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.flow import search as flow
 from syntony.synth.engines.flow.whole import Hops, balanced, transfers_along, whole_paths
 from syntony.synth.engines.forest import search as forest
-from syntony.synth.engines.forest.grafting import Standing, best_grafted
+from syntony.synth.engines.forest.grafting import LEAST_SLACK, OWN_SLACK, Standing, best_grafted
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfers
@@ -143,9 +143,10 @@ def _mended(
             if (collective.combining if backwards else collective.kind not in ("reduce_scatter", "reduce"))
         ]
     )
-    if collective.kind == "all_reduce":
-        time = max(time, seconds_per_byte(old))
-    grafted = best_grafted(topology, collective, standing, time, budget)
+    least = LEAST_SLACK
+    if collective.kind == "all_reduce" and seconds_per_byte(old) >= time:
+        time, least = seconds_per_byte(old), OWN_SLACK
+    grafted = best_grafted(topology, collective, standing, time, budget, least)
     if grafted is None:
         raise NotMendableError("the transfers of a chunk form a cycle")
     return grafted, seconds_per_byte(grafted)

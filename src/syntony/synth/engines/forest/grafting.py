@@ -34,6 +34,8 @@ SLACKS = (0.01, 0.04, 0.1, 0.3)
 """How far above the bound links may be loaded; tried one after another until the trees fit."""
 LEAST_SLACK = 0.002
 """Tried before, for existing trees: few are moved, so most fit as well as they did."""
+OWN_SLACK = 0.0005
+"""The same where they took no less time before: they need next to no room."""
 FINE = 256
 """Trees are cut until the slowest link can carry at least this many."""
 ROUNDS = 60
@@ -102,11 +104,17 @@ def grown(topology: Topology, collective: Collective, time: Fraction, deadline: 
 
 
 def best_grafted(
-    topology: Topology, collective: Collective, standing: Standing, time: Fraction, deadline: Deadline
+    topology: Topology,
+    collective: Collective,
+    standing: Standing,
+    time: Fraction,
+    deadline: Deadline,
+    least: float = LEAST_SLACK,
 ) -> Schedule | None:
-    """The best schedule over several slacks, at least one attempt. None if a tree has a cycle."""
+    """The best schedule over several slacks, for existing trees from `least` on; at least one attempt. None if a tree
+    has a cycle."""
     best: tuple[Fraction, Schedule] | None = None
-    for slack in SLACKS if not len(standing.head) else (LEAST_SLACK, *SLACKS):
+    for slack in SLACKS if not len(standing.head) else (least, *SLACKS):
         if best and not deadline.left():
             break
         trees = _regrafted(topology, collective, standing, time, slack)

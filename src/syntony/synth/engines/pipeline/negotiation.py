@@ -9,7 +9,7 @@ have the roots of the best trees of infinite size (bounds/references.py): on a m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -27,6 +27,12 @@ NUMBERS = (2, 3, 4, 6, 16, 64)
 """Numbers of trees, if there is one root,"""
 PER_ROOT = (1, 2, 4)
 """and per root, if all ranks are roots."""
+MANY_PER_ROOT = (8, 16)
+"""Many trees, if each has at least"""
+LEAST_BYTES = 1 << 20
+"""bytes, and all have at most"""
+MANY_HOPS = 2_500
+"""hops: they divide unequal links more evenly, and their messages are still long enough to stream."""
 PATIENCE = (0.02, 0.1, 0.5, 2.0)
 ROUNDS = 32
 SLICES = (8, 64)
@@ -81,9 +87,19 @@ class Negotiation:
 
     def forests(self) -> Iterator[list[list[Tree]]]:
         """Different trees, by number of trees: with some patiences, the fastest by estimate first."""
+        yield from self._forests(self._roots(), MOST_HOPS, least=1)
+
+    def of_many_trees(self) -> Iterator[list[list[Tree]]]:
+        """The same of more trees, for all ranks as roots and long messages."""
+        if self.collective.kind not in ("broadcast", "reduce"):
+            most = self.size // (self.collective.ranks * LEAST_BYTES)
+            yield from self._forests(self._over_roots(number for number in MANY_PER_ROOT if number <= most), MANY_HOPS)
+
+    def _forests(self, all_roots: Iterator[Integers], hops: int, least: int = 0) -> Iterator[list[list[Tree]]]:
+        """Of at most so many hops; the first `least` in any case."""
         ways = [way for way in (True, False) if self._goes(way)]
-        for number, roots in enumerate(self._roots()):
-            if number and len(roots) * len(ways) * (self.collective.ranks - 1) > MOST_HOPS:
+        for number, roots in enumerate(all_roots):
+            if number >= least and len(roots) * len(ways) * (self.collective.ranks - 1) > hops:
                 continue
             found: list[tuple[float, list[Tree]]] = []
             for patience, slices in product(PATIENCE, SLICES):
@@ -97,11 +113,14 @@ class Negotiation:
 
     def _roots(self) -> Iterator[Integers]:
         """The roots of the trees, in ascending order."""
-        ranks = self.collective.ranks
         if self.collective.kind in ("broadcast", "reduce"):
             yield from (np.full(number, self.collective.root) for number in NUMBERS)
             return
-        for number in PER_ROOT:
+        yield from self._over_roots(PER_ROOT)
+
+    def _over_roots(self, numbers: Iterable[int]) -> Iterator[Integers]:
+        ranks = self.collective.ranks
+        for number in numbers:
             equally = np.repeat(np.arange(ranks), number)
             yield equally
             dealt = equally if self.shares is None else _dealt(self.shares, number * ranks)

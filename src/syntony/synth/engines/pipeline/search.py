@@ -33,6 +33,7 @@ from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.values import ValueBuilder
+from syntony.synth.simulation.long_messages import estimate
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.topology import Topology
 
@@ -44,6 +45,10 @@ GLANCE = 20_000
 """this many transfers or fewer, in orders that are not dull. Then"""
 FINALISTS = 3
 """this many of all forests are cut in all ways."""
+NEAR = 1.05
+"""Cuts that seem to take at most this many times as long as the best result are simulated again,"""
+JUDGED = 1 << 16
+"""in about this many messages, as the executor cuts them."""
 GAIN = 0.99
 """Improvements smaller than this are not reported during the search."""
 
@@ -95,22 +100,33 @@ def _candidates(
         for trees in forests[:GLANCED]:
             stages = len(trees) if collective.rooted else len(trees) // collective.ranks
             yield from glances(_schedule(topology, collective, trees), stages)
+    for forests in negotiation.of_many_trees() if negotiation else ():
+        for trees in forests[:GLANCED]:
+            schedule = _schedule(topology, collective, trees)
+            uncut.append((schedule, len(trees) // collective.ranks))
+            seconds = estimate(schedule, size, JUDGED).seconds
+            times.append((seconds, len(uncut) - 1))
+            yield seconds, schedule
     for engine in (greedy, forest):
         with suppress(EngineError):
             schedule = engine.run(topology, collective, size, budget)
             yield simulate(schedule, size).seconds, schedule
             yield from glances(schedule, 1)
     finalists = list(dict.fromkeys(number for _, number in sorted(times)))[:FINALISTS]
+    least = min(times, default=(np.inf, 0))[0]
     for number in finalists:
-        least, best = np.inf, 1
+        fewest, best = np.inf, 1
         for slices, orders in streamed(uncut[number][0], size, uncut[number][1]):
             if slices > BEYOND * best:
                 break
             for made in orders.values():
                 cut = made()
                 seconds = simulate(cut, size).seconds
-                if seconds < least:
-                    least, best = seconds, slices
+                if seconds <= NEAR * least:
+                    seconds = estimate(cut, size, JUDGED).seconds
+                    least = min(least, seconds)
+                if seconds < fewest:
+                    fewest, best = seconds, slices
                 yield seconds, cut
 
 
