@@ -277,9 +277,9 @@ def algorithm_names(collective: str) -> list[str]:
     Whom one may ask for by name in this collective, beside `auto` and what is loaded.
     """
 
-def automatic_choice(collective: str, bytes: int, boxes: Sequence[Sequence[int]]) -> tuple[str, str]:
+def automatic_choice(collective: str, bytes: int, boxes: Sequence[Sequence[int]], crowded: bool = False) -> tuple[str, str]:
     """
-    The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why.
+    The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why. `crowded`: ranks share processors.
     """
 
 def build(name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None, shares: Sequence[int] | None = None) -> Program:
@@ -393,6 +393,12 @@ class Communicator:
     @property
     def boxes(self) -> list[list[int]]:
         """The ranks of each host."""
+
+    @property
+    def crowded(self) -> bool:
+        """
+        True if some ranks share processors: they are more than the CPUs that they may use.
+        """
 
     @property
     def sequence(self) -> int: ...

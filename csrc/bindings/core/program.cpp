@@ -421,13 +421,14 @@ void bind_algorithms(nb::module_& m) {
       "collective"_a, "Whom one may ask for by name in this collective, beside `auto` and what is loaded.");
   m.def(
       "automatic_choice",
-      [](std::string_view collective, std::size_t bytes, const Boxes& boxes) {
+      [](std::string_view collective, std::size_t bytes, const Boxes& boxes, bool crowded) {
         std::uint32_t ranks = 0;
         for (const auto& box : boxes) ranks += static_cast<std::uint32_t>(box.size());
-        return Selector(ranks, boxes).choice(collective_named(collective), 0, bytes, "auto");
+        return Selector(ranks, boxes, crowded).choice(collective_named(collective), 0, bytes, "auto");
       },
-      "collective"_a, "bytes"_a, "boxes"_a,
-      "The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why.");
+      "collective"_a, "bytes"_a, "boxes"_a, "crowded"_a = false,
+      "The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why. "
+      "`crowded`: ranks share processors.");
   m.def(
       "build",
       [](std::string_view name, std::string_view collective, std::uint32_t ranks, std::uint32_t root,

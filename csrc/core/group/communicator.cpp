@@ -57,8 +57,8 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
   auto fabric = std::make_unique<Fabric>(
       bootstrap, engine->doorbell(), after(options.timeout),
       [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->metadata(bootstrap.rank(), boxes) : std::string(); });
-  selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
-  engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
+  selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes(), fabric->crowded());
+  if (fabric->crowded()) engine->crowd();
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
   if (group_->fabric().rails() > 1 && size() > 2) {
     const auto windows = static_cast<std::uint32_t>((group_->fabric().shape().windows - 1) / kPriorities);
@@ -126,6 +126,7 @@ std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options,
 std::uint32_t Communicator::rank() const { return group_->fabric().rank(); }
 std::uint32_t Communicator::size() const { return group_->fabric().size(); }
 std::vector<std::vector<std::uint32_t>> Communicator::boxes() const { return group_->fabric().boxes(); }
+bool Communicator::crowded() const { return group_->fabric().crowded(); }
 std::uint64_t Communicator::sequence() const { return group_->sequence(); }
 const std::shared_ptr<Recorder>& Communicator::recorder() const { return group_->recorder(); }
 std::exception_ptr Communicator::error() const { return group_->error(); }

@@ -56,6 +56,8 @@ class Communicator {
   [[nodiscard]] std::uint32_t size() const;
   /// Ranks by host, each list ascending; used by `hierarchical`.
   [[nodiscard]] std::vector<std::vector<std::uint32_t>> boxes() const;
+  /// True if some ranks share processors (fabric.hpp).
+  [[nodiscard]] bool crowded() const;
 
   /// A group of the ranks that pass the same `color`, ordered by `key`, then by rank here; null without a color.
   /// Collective over this group, and needs nothing else (core/group/regroup.hpp). Loaded Programs are not inherited.

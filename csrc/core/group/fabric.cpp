@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <unordered_map>
@@ -34,7 +35,7 @@ namespace syntony {
 namespace {
 
 /// Incremented when the meaning of shared memory or of introductions changes but not their size.
-constexpr std::uint32_t kSharedVersion = 3;
+constexpr std::uint32_t kSharedVersion = 4;
 constexpr std::uint32_t kOperationsInFlight = 2;  // per priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
@@ -102,6 +103,19 @@ std::string memory_layout() {
   }
   return std::to_string(kWireVersion) + "." + std::to_string(kSharedVersion) + "." + std::to_string(hash % 1'000'000);
 }
+
+/// CPUs, and the ranks that they are for.
+struct Processors {
+  std::uint64_t cpus = std::numeric_limits<std::uint64_t>::max();
+  std::uint32_t ranks = 0;
+
+  /// One more rank, which may use so many of them.
+  void take(std::uint64_t usable) {
+    cpus = std::min(cpus, usable);
+    ++ranks;
+  }
+  [[nodiscard]] bool too_few() const { return ranks > cpus; }
+};
 
 constexpr std::uint32_t usual_slot(std::uint32_t ranks) { return ranks <= kFewRanks ? 128U << 10U : 64U << 10U; }
 
@@ -253,11 +267,14 @@ std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell&
     shape_ = shape_for(size_);
     const std::string unix_address = fresh_unix_address();
     const Token token = random_token();
-    const std::string sign = sign_of(known_secret(bootstrap), token);
+    const SipKey known = known_secret(bootstrap);
     entrance = ShmSegment::listen(unix_address);
     std::string blob = settings_text(settings_of(shape_));
-    for (const std::string& field : {host_key(), host_name(), std::to_string(::getpid()), std::to_string(token[0]),
-                                     std::to_string(token[1]), unix_address, doorbell.address(), sign}) {
+    const CpuSet cpus = allowed_cpus();
+    for (const std::string& field :
+         {host_key(), host_name(), std::to_string(::getpid()), std::to_string(token[0]), std::to_string(token[1]),
+          unix_address, doorbell.address(), sign_of(known, token), std::to_string(usable_cpus()),
+          std::to_string(cpus.count), text_of(sip_hash(known, boot_id() + cpus.bits))}) {
       put(blob, field);
     }
     return blob;
@@ -273,6 +290,8 @@ std::vector<ShmMember> Fabric::understand(std::span<const std::string> introduct
   members.reserve(size_);
   processes_.reserve(size_);
   std::unordered_map<std::string_view, std::uint32_t> names, box_of_host;
+  std::unordered_map<std::uint32_t, Processors> of_boxes;
+  std::unordered_map<std::string_view, Processors> of_machines;
   for (const std::string& blob : introductions) {
     const int from = static_cast<int>(members.size());
     std::string_view their = blob;
@@ -296,12 +315,17 @@ std::vector<ShmMember> Fabric::understand(std::span<const std::string> introduct
                       ": SYNTONY_SECRET should be set to one value at all ranks, or at none",
                   {from, static_cast<int>(rank_)});
     }
+    of_boxes[box_of_.back()].take(number(take(their, from)));
+    const std::uint64_t cpus = number(take(their, from));
+    of_machines[take(their, from)].take(cpus);
     const auto [host, fresh] = names.try_emplace(host_name, static_cast<std::uint32_t>(names.size()));
     if (fresh) host_names_.emplace_back(host_name);
     processes_.emplace_back(member.process, host->second);
     members.push_back(member);
   }
   hosts_ = box_of_host.size();
+  const auto too_few = [](const auto& entry) { return entry.second.too_few(); };
+  crowded_ = std::ranges::any_of(of_boxes, too_few) || std::ranges::any_of(of_machines, too_few);
   token_ = sip_hash(known, text_of(members[0].token));
   std::vector<ShmMember> box;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {

@@ -1,6 +1,6 @@
 // What connects the ranks of one group: how they meet, which transport reaches whom, and the control planes.
 //
-//     1. everybody publishes: host, pid, a random token, the address of a Unix socket
+//     1. everybody publishes: host, pid, a random token, the address of a Unix socket, its processors
 //     2. rank 0's token becomes the group's secret, mixed with what else the ranks know (SYNTONY_SECRET, a secret of
 //        the bootstrap's or of the parent group); equal hosts become boxes
 //     3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP,
@@ -67,6 +67,9 @@ class Fabric {
   /// Ranks by host, in order of their lowest rank.
   [[nodiscard]] Boxes boxes() const;
   [[nodiscard]] std::size_t hosts() const { return hosts_; }
+  /// True if some ranks share processors: those of a host or of a machine, even of different network namespaces, which
+  /// act as hosts, are more than the CPUs that they may use. Known to all ranks.
+  [[nodiscard]] bool crowded() const { return crowded_; }
   /// What each rank has told the others, by rank; empty if nobody had anything to tell.
   [[nodiscard]] const std::vector<std::string>& metadata() const { return metadata_; }
   /// "rank 3 (process 4711 on node7)"
@@ -122,6 +125,7 @@ class Fabric {
   std::size_t rails_ = 1;
   Token token_{};  // never sent over the network
   std::size_t hosts_ = 0;
+  bool crowded_ = false;
   std::vector<std::uint32_t> box_of_;  // by rank
   std::vector<std::string> host_names_;
   std::vector<std::pair<pid_t, std::uint32_t>> processes_;  // by rank: its process, and on which of these hosts

@@ -17,13 +17,6 @@
 namespace syntony {
 namespace {
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::string namespace_id(const char* path) {
   struct stat info{};
   if (stat(path, &info) != 0) return "?";
@@ -32,12 +25,19 @@ std::string namespace_id(const char* path) {
 
 }  // namespace
 
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 std::string host_key() {
   if (const char* override_key = std::getenv("SYNTONY_HOST"); override_key != nullptr && *override_key != '\0') {
     return std::string("named:") + override_key;
   }
-  return first_line("/proc/sys/kernel/random/boot_id") + "/" + namespace_id("/proc/self/ns/pid") + "/" +
-         namespace_id("/proc/self/ns/net") + "/" + std::to_string(geteuid());
+  return boot_id() + "/" + namespace_id("/proc/self/ns/pid") + "/" + namespace_id("/proc/self/ns/net") + "/" +
+         std::to_string(geteuid());
 }
 
 bool has_rdma() {

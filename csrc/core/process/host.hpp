@@ -12,6 +12,9 @@ namespace syntony {
 /// and user. `SYNTONY_HOST` replaces it, so that one machine can act as several (tests, emulated networks).
 [[nodiscard]] std::string host_key();
 
+/// Of the running kernel: equal for all processes of a machine, whatever namespaces they are in.
+[[nodiscard]] std::string boot_id();
+
 /// A readable name, for messages.
 [[nodiscard]] std::string host_name();
 

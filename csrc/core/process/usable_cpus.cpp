@@ -6,28 +6,18 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace syntony {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::size_t affinity() {
-  constexpr std::size_t kMost = std::size_t{1} << 20U;
-  const auto free = [](cpu_set_t* set) { CPU_FREE(set); };
-  for (std::size_t cpus = 1024; cpus <= kMost; cpus *= 2) {  // EINVAL: the kernel has more CPUs than fit
-    const std::unique_ptr<cpu_set_t, decltype(free)> set(CPU_ALLOC(cpus), free);
-    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
-    if (set && ::sched_getaffinity(0, bytes, set.get()) == 0) return std::max(1, CPU_COUNT_S(bytes, set.get()));
-    if (set && errno != EINVAL) break;
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
-}
 
 /// The quota of one control group. cpu.max is "max 100000" or "250000 100000": microseconds of CPU time per period.
 std::optional<double> quota_of(const fs::path& group) {
@@ -63,8 +53,24 @@ std::optional<double> quota(const fs::path& root) {
 
 }  // namespace
 
+CpuSet allowed_cpus() {
+  constexpr std::size_t kMost = std::size_t{1} << 20U;
+  const auto free = [](cpu_set_t* set) { CPU_FREE(set); };
+  for (std::size_t cpus = 1024; cpus <= kMost; cpus *= 2) {  // EINVAL: the kernel has more CPUs than fit
+    const std::unique_ptr<cpu_set_t, decltype(free)> set(CPU_ALLOC(cpus), free);
+    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
+    if (set && ::sched_getaffinity(0, bytes, set.get()) == 0) {
+      std::string bits(bytes, '\0');
+      std::memcpy(bits.data(), set.get(), bytes);
+      return {static_cast<std::size_t>(std::max(1, CPU_COUNT_S(bytes, set.get()))), std::move(bits)};
+    }
+    if (set && errno != EINVAL) break;
+  }
+  return {std::max(1U, std::thread::hardware_concurrency()), {}};
+}
+
 std::size_t usable_cpus(const fs::path& root) {
-  const std::size_t cpus = affinity();
+  const std::size_t cpus = allowed_cpus().count;
   const std::optional<double> most = quota(root);
   return most ? std::clamp<std::size_t>(static_cast<std::size_t>(std::ceil(*most)), 1, cpus) : cpus;
 }

@@ -15,7 +15,6 @@
 #endif
 
 #include "core/process/host.hpp"
-#include "core/process/usable_cpus.hpp"
 
 namespace syntony {
 namespace {
@@ -250,9 +249,7 @@ void ProgressEngine::nudge() const {
   [[maybe_unused]] const ssize_t written = ::write(submit_.get(), &one, sizeof(one));
 }
 
-void ProgressEngine::shared_with(std::size_t processes) {
-  if (processes > usable_cpus()) crowded_ = true;
-}
+void ProgressEngine::crowd() { crowded_ = true; }
 
 void ProgressEngine::submitted() {
   if (!grace_.begin()) nudge();

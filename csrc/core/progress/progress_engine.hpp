@@ -90,9 +90,8 @@ class ProgressEngine {
   /// Once it returns, no thread is inside `steppable`. The descriptors must still be open.
   void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
 
-  /// `processes` of this host take part in a group. If they outnumber our cores, nobody spins, because the awaited ones
-  /// need the core.
-  void shared_with(std::size_t processes);
+  /// Ranks of a group share processors. From now on nobody spins, because the awaited ones need the processor.
+  void crowd();
   /// Something asynchronous was queued. Whoever waits for it drives it; if nobody does soon, the progress engine's
   /// thread takes over.
   void submitted();

@@ -16,12 +16,20 @@
 namespace syntony {
 namespace {
 
-// Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
-constexpr std::size_t kOneShotBytes = 64_KiB;  // what a rank may send extra to save hops
-constexpr std::size_t kTinyBytes = 1_KiB;      // for which one message more is worth a hop
+// Measured between emulated hosts (3, 4, 6 and 8 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s; `benchmarks runtime
+// choices`); `syntony tune` finds better ones.
+constexpr std::size_t kOneShotBytes = 64_KiB;   // what a rank may send extra to save hops
+constexpr std::size_t kDoublingBytes = 32_KiB;  // what it may send in `recursive_doubling`
+constexpr std::size_t kTinyBytes = 1_KiB;       // of a message, for which a hop more costs as much as a message more
+constexpr std::size_t kGatheredBlock = 16_KiB;  // of a larger one, what a rank forwards had better come straight
+constexpr std::size_t kSummedBlock = 12_KiB;    // the same where it is added up on the way
+constexpr std::size_t kMessageBytes = 8_KiB;    // that take as long to send as one message more
 constexpr std::size_t kSwapBytes = 128_KiB;  // of two ranks, which send nothing extra; shares of more are summed apart
-constexpr std::size_t kRingChunk = 64_KiB;   // smaller chunks spend their 2 (n-1) hops on latency
-constexpr std::size_t kHalvedChunk = 256_KiB;    // the same where `rabenseifner` sends no more than `ring`
+constexpr std::uint32_t kFewHosts = 8;       // which can all send to one of them at once
+constexpr std::size_t kShotChunk = 32_KiB;   // smaller chunks spend the 2 (n-1) messages of `two_shot` on latency
+constexpr std::size_t kHalvedShotChunk = 128_KiB;  // the same where `rabenseifner` sends no more
+constexpr std::size_t kRingChunk = 64_KiB;         // and the same two of `ring`
+constexpr std::size_t kHalvedRingChunk = 256_KiB;
 constexpr std::size_t kTwoLevelBytes = 512_KiB;  // between two hosts; with more hosts, every rank receives more
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
@@ -30,6 +38,17 @@ constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDT
 std::uint32_t doublings(std::uint32_t ranks) {
   const std::uint32_t inner = std::bit_floor(ranks);
   return static_cast<std::uint32_t>(std::bit_width(inner)) - 1 + (inner < ranks ? 2 : 0);
+}
+
+/// The same of `pat` and `bruck`.
+std::uint32_t relays(std::uint32_t ranks) { return static_cast<std::uint32_t>(std::bit_width(ranks - 1)); }
+
+/// Blocks that `bruck` sends in an all_to_all: block i travels as many hops as i has bits.
+std::uint32_t bruck_blocks(std::uint32_t ranks) {
+  std::uint32_t blocks = 0;
+  for (std::uint32_t distance = 1; distance < ranks; ++distance)
+    blocks += static_cast<std::uint32_t>(std::popcount(distance));
+  return blocks;
 }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
@@ -42,8 +61,8 @@ std::string names_of(std::span<const Algorithm> table) {
 
 }  // namespace
 
-Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
-    : ranks_(ranks), hosts_(boxes.size()) {
+Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes, bool crowded)
+    : ranks_(ranks), hosts_(boxes.size()), crowded_(crowded) {
   if (hosts_ > 1 && hosts_ < ranks_) boxes_ = std::move(boxes);
 }
 
@@ -70,10 +89,32 @@ std::vector<std::string> Selector::names(Collective collective) {
   return names;
 }
 
+/// True if sending to every other rank at once, in one hop, takes no longer than `messages` one after another.
+/// Processors spend microseconds on a message, as a wire does on a hop; if ranks share processors, nothing else counts.
+bool Selector::one_hop_pays(std::uint32_t messages, std::size_t message_bytes) const {
+  const std::uint32_t hops = crowded_ || message_bytes > kTinyBytes ? 0 : messages - 1;
+  return ranks_ - 1 <= messages + hops;
+}
+
+/// For collectives of one block per pair of ranks, which `direct` sends in n-1 messages.
+Selector::Choice Selector::relayed_or_direct(Collective collective, std::size_t bytes) const {
+  constexpr std::string_view kWhy = "so few bytes that log2(n) messages, not n-1, count most";
+  const std::uint32_t messages = relays(ranks_);
+  const std::size_t block = bytes / ranks_;
+  if (!one_hop_pays(messages, block)) {
+    const std::size_t extra = bruck_blocks(ranks_) - (ranks_ - 1);
+    const std::size_t saved = ranks_ - 1 - messages;
+    if (collective == Collective::all_gather && block <= kGatheredBlock) return {"bruck", kWhy};
+    if (collective == Collective::reduce_scatter && block <= kSummedBlock) return {"pat", kWhy};
+    if (collective == Collective::all_to_all && extra * block <= saved * kMessageBytes) return {"bruck", kWhy};
+  }
+  return {"direct", "the usual one for this collective"};
+}
+
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
   if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
-  const bool few = std::bit_width(ranks_ - 1) * bytes <= kOneShotBytes;
+  const bool few = std::bit_width(ranks_ - 1) * bytes <= kDoublingBytes;
   if (collective == Collective::all_reduce && !shares_.empty() && !few) {
     return {"two_shot", "ranks have shares of their own"};
   }
@@ -87,13 +128,18 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
     case Collective::all_reduce:
-      // A message costs a processor microseconds, which count where it has bytes to copy and to add up.
-      if (small && ranks_ - 1 <= doublings(ranks_) + (bytes <= kTinyBytes ? 1 : 0)) {
+      if (small && one_hop_pays(doublings(ranks_), bytes)) {
         return {"direct", "so few bytes that one hop counts most"};
       }
       if (ranks_ == 2 && bytes <= kSwapBytes) return {"direct", "two ranks; one hop"};
       if (few) return {"recursive_doubling", "few bytes: log2(n) hops count most"};
-      if (bytes < ranks_ * (std::has_single_bit(ranks_) ? kHalvedChunk : kRingChunk)) {
+      if (ranks_ > 2 && ranks_ <= kFewHosts) {
+        if (bytes < ranks_ * (std::has_single_bit(ranks_) ? kHalvedShotChunk : kShotChunk)) {
+          return {"rabenseifner", "shares of one rank each would be too small"};
+        }
+        return {"two_shot", "many bytes, few hosts: every rank moves each only once, in two hops"};
+      }
+      if (bytes < ranks_ * (std::has_single_bit(ranks_) ? kHalvedRingChunk : kRingChunk)) {
         return {"rabenseifner", "a ring's chunks would be too small"};
       }
       return {"ring", "many bytes: every rank moves each only once"};
@@ -101,6 +147,10 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
     case Collective::reduce:
       if (small) return {"direct", "few bytes"};
       return {"dbt", "on a wire, the root's alone would be the limit"};
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return relayed_or_direct(collective, bytes);
     default:
       return {"direct", "the usual one for this collective"};
   }

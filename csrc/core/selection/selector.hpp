@@ -1,5 +1,5 @@
 // Which Program runs a call. Uses only what every rank knows: the collective, the algorithm requested, the bytes on
-// which ranks must agree, the boxes. Never local sizes or local measurements, or ranks would choose differently.
+// which ranks must agree, the boxes, whether ranks share processors. Never local sizes or local measurements, or ranks would choose differently.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ inline constexpr std::string_view kInNetworkAlgorithm = "in_network";
 
 class Selector {
  public:
-  /// `boxes`: the ranks of each host.
-  Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
+  /// `boxes`: the ranks of each host. `crowded`: some machine has more ranks than processors for them.
+  Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes, bool crowded);
 
   /// The algorithms that can be requested by name for this collective, beside `auto` and loaded ones. Not every group
   /// supports all of them.
@@ -88,6 +88,8 @@ class Selector {
     std::string_view why;
   };
   [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
+  [[nodiscard]] bool one_hop_pays(std::uint32_t messages, std::size_t message_bytes) const;
+  [[nodiscard]] Choice relayed_or_direct(Collective collective, std::size_t bytes) const;
   /// What `algorithm` resolves to for this collective, root and size.
   [[nodiscard]] Choice resolved(Collective collective, std::uint32_t root, std::size_t bytes,
                                 const std::string& algorithm) const;
@@ -100,6 +102,7 @@ class Selector {
 
   std::uint32_t ranks_;
   std::size_t hosts_;
+  bool crowded_;
   std::vector<std::vector<std::uint32_t>> boxes_;  // ranks near each other: those of a host, or more; empty: none
   std::vector<std::uint32_t> shares_;              // what each rank sums of an all_reduce; empty: equal shares
   std::mutex mutex_;

@@ -73,6 +73,11 @@ class Communicator(Verbs):
         """The ranks of each host."""
         return self._core.boxes
 
+    @property
+    def crowded(self) -> bool:
+        """True if some ranks share processors: they are more than the CPUs that they may use."""
+        return self._core.crowded
+
     def set_rates(self, rates: Sequence[float]) -> None:
         """Sets how much each rank can send and receive per second, in any unit. Every rank must set the same rates
         between the same calls.

@@ -386,6 +386,34 @@ def hosts(rank: int) -> dict[str, str]:
     return {"SYNTONY_HOST": f"host{rank}"}
 
 
+def test_hosts_that_are_one_machine_share_its_processors() -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+
+    def crowded(ranks: int, cpu: Callable[[int], set[int]]) -> bool:
+        def pinned(rank: int) -> dict[str, str]:
+            os.sched_setaffinity(0, cpu(rank))
+            return hosts(rank)
+
+        job: Job = lambda group: [group.crowded, group._core.choice("all_reduce", 0, 8)[0]]  # noqa: E731
+        (found, *others) = on_ranks(ranks, job, pinned)
+        assert others == [found] * (ranks - 1)
+        assert isinstance(found, list)
+        boxes = [[rank] for rank in range(ranks)]
+        assert found[1] == automatic_choice("all_reduce", 8, boxes, found[0])[0]
+        return bool(found[0])
+
+    assert crowded(4, lambda rank: set(cpus)) == (len(cpus) < 4)
+    assert crowded(4, lambda rank: {cpus[rank % 2 % len(cpus)]})
+    assert crowded(2, lambda rank: {cpus[rank % len(cpus)]}) == (len(cpus) < 2)
+
+
+def test_what_a_hop_is_worth_depends_on_who_has_processors() -> None:
+    four, eight = ([[rank] for rank in range(ranks)] for ranks in (4, 8))
+    for collective, few in (("all_reduce", "recursive_doubling"), ("all_gather", "bruck"), ("reduce_scatter", "pat")):
+        assert [automatic_choice(collective, 8, four, crowded)[0] for crowded in (False, True)] == ["direct", few]
+        assert [automatic_choice(collective, 8, eight, crowded)[0] for crowded in (False, True)] == [few, few]
+
+
 def racked(group: Verbs, names: tuple[str, ...], effort: object, between: float = 1e8) -> Measurements:
     """What a probe measures where the wire between two racks is slower, if it is."""
     rack = np.array([0, 0, 0, 0, 1, 1, 1])[: group.size]
@@ -443,7 +471,7 @@ def test_a_group_is_tuned_anew_when_wires_have_changed(monkeypatch: pytest.Monke
             found.append(group._core.choice("all_reduce", 0, 1 << 24)[0])
         return found
 
-    assert on_ranks(6, job, hosts) == [["hierarchical", "ring"]] * 6
+    assert on_ranks(6, job, hosts) == [["hierarchical", "two_shot"]] * 6
 
 
 def test_no_levels_where_hosts_are_alike_or_have_several_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,11 +512,13 @@ def test_rates_give_a_group_its_shares() -> None:
             group.set_rates([1, 1])
         with pytest.raises(ValueError, match="rates must be finite"):
             group.set_rates([0, 0, 0, 0])
-        return [*found, group._core.choice("all_reduce", 0, 8)[0], group._core.choice("broadcast", 0, 1 << 20)[0]]
+        few = automatic_choice("all_reduce", 8, group.boxes, group.crowded)[0]
+        assert group._core.choice("all_reduce", 0, 8)[0] == few
+        return [*found, group._core.choice("broadcast", 0, 1 << 20)[0]]
 
     shares = [_core.shares_for([1, 1, rate, 1]) for rate in (0.7, 0)]
     expected = [["two_shot", _core.build("two_shot", "all_reduce", 4, shares=own).hash] for own in shares]
-    assert on_ranks(4, job, hosts) == [[*expected, "direct", "dbt"]] * 4
+    assert on_ranks(4, job, hosts) == [[*expected, "dbt"]] * 4
 
 
 # ---- when one is sure -----------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ void run(Shared& shared, std::uint32_t first, std::uint32_t last, std::uint32_t 
     threads.emplace_back([&, rank] {
       CrowdBootstrap bootstrap(shared, rank, size);
       const auto engine = std::make_shared<ProgressEngine>();
-      engine->shared_with(1000);
+      engine->crowd();
       ranks[rank - first].group = std::make_unique<Communicator>(engine, bootstrap);
     });
   }

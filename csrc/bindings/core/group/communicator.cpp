@@ -137,6 +137,9 @@ void bind_group(nb::module_& m) {
       .def_prop_ro("size", [](const Self& self) { return self.group().size(); })
       .def_prop_ro(
           "boxes", [](const Self& self) { return self.group().boxes(); }, "The ranks of each host.")
+      .def_prop_ro(
+          "crowded", [](const Self& self) { return self.group().crowded(); },
+          "True if some ranks share processors: they are more than the CPUs that they may use.")
       .def_prop_ro("sequence", [](const Self& self) { return self.group().sequence(); })
       .def(
           "record",

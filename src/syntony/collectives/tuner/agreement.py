@@ -143,8 +143,8 @@ def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, 
 
     def choice(size: int) -> str:
         """`auto` if nothing is excluded."""
-        own, _ = _core.automatic_choice(collective, size, boxes)
-        if own not in rule.excluded:
+        own = {_core.automatic_choice(collective, size, boxes, crowded)[0] for crowded in (False, True)}
+        if not own & rule.excluded:  # whether ranks share processors or not
             return AUTO
         # Mostly algorithms for several hosts get excluded: the built-in choice that ignores hosts is the next best.
         other, _ = _core.automatic_choice(collective, size, every_rank_alone)

@@ -104,7 +104,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     os.environ["SYNTONY_TUNE"] = "off"  # in this process: measuring needs no table
     try:
         with Communicator.create(exchange, timeout=arguments.timeout) as group:
-            boxes, near = group.boxes, levels.find(group)
+            boxes, crowded, near = group.boxes, group.crowded, levels.find(group)
             if near:
                 group._core.set_levels(near)
             measured, schedules = _measure(group, arguments)
@@ -114,7 +114,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
         return 0
     found = Table(Place.here(boxes), measured.costs, near)
     rules = found.rules()
-    made = report.rows(found, rules, boxes)
+    made = report.rows(found, rules, boxes, crowded)
     builders = {key: points for key, points in found.costs.items() if key.algorithm not in schedules}
     doubts = [
         doubt for doubt in (report.too_few(found), report.busy(found.place, measured.waited), measured.doubt) if doubt

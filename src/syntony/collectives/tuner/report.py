@@ -38,7 +38,7 @@ class Row:
     gain: float
 
 
-def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) -> list[Row]:
+def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]], crowded: bool) -> list[Row]:
     """One per range that contains a measured size."""
     made = []
     for rule in rules:
@@ -52,7 +52,7 @@ def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) ->
             if not sizes:
                 continue
             at = max(sizes)
-            builtin = {size: _core.automatic_choice(collective, size, boxes)[0] for size in sizes}
+            builtin = {size: _core.automatic_choice(collective, size, boxes, crowded)[0] for size in sizes}
             ratios = [points.get(name, {}).get(size, np.nan) / mine[size] for size, name in builtin.items()]
             made.append(
                 Row(
