@@ -14,7 +14,7 @@ struct CpuSet {
 };
 [[nodiscard]] CpuSet allowed_cpus();
 
-/// CPUs' worth of time: at least 1. A quota of 2.5 CPUs counts as 3. `root` is where /proc and /sys are (tests use others).
+/// CPUs' worth of time: at least 1. A quota of 2.5 CPUs counts as 3. `root` has /proc and /sys (tests use others).
 [[nodiscard]] std::size_t usable_cpus(const std::filesystem::path& root = "/");
 
 }  // namespace syntony

@@ -19,7 +19,7 @@ namespace {
 // Measured between emulated hosts (3, 4, 6 and 8 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s; `benchmarks runtime
 // choices`); `syntony tune` finds better ones.
 constexpr std::size_t kOneShotBytes = 64_KiB;   // what a rank may send extra to save hops
-constexpr std::size_t kDoublingBytes = 32_KiB;  // what it may send in `recursive_doubling`
+constexpr std::size_t kDoublingBytes = 16_KiB;  // what it may send in `recursive_doubling`
 constexpr std::size_t kTinyBytes = 1_KiB;       // of a message, for which a hop more costs as much as a message more
 constexpr std::size_t kGatheredBlock = 16_KiB;  // of a larger one, what a rank forwards had better come straight
 constexpr std::size_t kSummedBlock = 12_KiB;    // the same where it is added up on the way

@@ -1,5 +1,5 @@
 // Which Program runs a call. Uses only what every rank knows: the collective, the algorithm requested, the bytes on
-// which ranks must agree, the boxes, whether ranks share processors. Never local sizes or local measurements, or ranks would choose differently.
+// which ranks must agree, the boxes, whether CPUs are shared. Never local sizes or times, or ranks choose differently.
 #pragma once
 
 #include <array>
