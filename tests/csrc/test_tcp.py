@@ -61,6 +61,13 @@ def test_sockets_cut_at_random(program: Path, seed: int | None) -> None:
     passes(program, "cut_flows", random.SystemRandom().randrange(1 << 32) if seed is None else seed)
 
 
+@pytest.mark.parametrize("name", ["cut_control", "cut_relays"])
+@pytest.mark.parametrize("seed", [2, None, *(pytest.param(n, marks=pytest.mark.sweep) for n in range(3, 20))])
+def test_control_connections_cut_at_random(program: Path, name: str, seed: int | None) -> None:
+    """None: another one in each run, which a failure names."""
+    passes(program, name, random.SystemRandom().randrange(1 << 32) if seed is None else seed)
+
+
 def test_a_listener_explains_its_choice(program: Path) -> None:
     done = run([str(program), "explain"], SYNTONY_DEBUG="INFO", SYNTONY_SOCKET_IFNAME="lo")
     lines = [line for line in done.stderr.splitlines() if "INFO tcp: " in line]

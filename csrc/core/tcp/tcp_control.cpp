@@ -353,11 +353,13 @@ void TcpControl::read(Edge& edge) {
       edge.inbox.insert(edge.inbox.end(), bytes.begin(), bytes.begin() + n);
       if (!take_messages(edge)) lose(edge, "was disconnected: it sent a control message that cannot be believed");
     } else if (n == 0) {
-      lose(edge, "closed its connection without a goodbye");
+      cut(edge, "closed its connection without a goodbye");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      lose(edge, "lost its connection (" + sentence_of(errno) + ")");
+      const bool by_peer = errno == ECONNRESET || errno == EPIPE;
+      const std::string how = "lost its connection (" + sentence_of(errno) + ")";
+      by_peer ? cut(edge, how) : lose(edge, how);
     }
   }
 }
@@ -481,6 +483,13 @@ bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::by
   text.assign(reinterpret_cast<const char*>(told.data()), told.size());
   if (relays_) flood(Kind::post, of, body, &edge);
   return true;
+}
+
+void TcpControl::cut(Edge& edge, const std::string& how) {
+  if (meeting_ != nullptr && states_[edge.rank] == PeerStatus::State::alive && !meeting_->makes_control(edge.rank)) {
+    meeting_->call_control_again(edge.rank);
+  }
+  lose(edge, how);
 }
 
 void TcpControl::lose(Edge& edge, const std::string& how) {

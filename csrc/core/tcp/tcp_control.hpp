@@ -23,9 +23,10 @@
 // inquiries. So a rank that is busy elsewhere answers as long as its progress engine watches descriptors(), a rank that
 // is silent is stopped, and a rank that waits for another learns immediately what it starts.
 //
-// A rank is dead when one of its connections ends without `leave`: immediately when its process dies, after about 10 s
-// without a sign when its host vanishes (tcp_socket.hpp). Invalid messages end the connection too, as does a peer that
-// keeps asking without reading the answers. A peer that left or died stays so.
+// A rank is dead when one of its connections ends without `leave` and it accepts no other: immediately when its process
+// dies, after about 10 s without a sign when its host vanishes (tcp_socket.hpp). One that accepts another was merely
+// cut off, by a firewall perhaps, and is told what it may have missed. Invalid messages end the connection for good, as
+// does a peer that keeps asking without reading the answers. A peer that left or died stays so.
 #pragma once
 
 #include <array>
@@ -158,6 +159,8 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_call(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
   void ask(const Edge* except);
   void ask(Edge& edge);
+  /// The other end, or something between, has ended its connection.
+  void cut(Edge& edge, const std::string& how);
   /// Its connection has ended; without a goodbye it is dead, unless another connection is being made.
   void lose(Edge& edge, const std::string& how);
   void close(Edge& edge);

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/process/log.hpp"
 #include "core/tcp/tcp_control.hpp"
 
 namespace syntony {
@@ -185,6 +186,7 @@ void TcpControl::close_ranks() {
     if (states_[next] != PeerStatus::State::alive || unreached_.contains(next)) continue;
     const auto there = [next](const Edge& edge) { return edge.rank == next && edge.socket; };
     if (std::ranges::any_of(edges_, there)) break;
+    if (between_.contains(next)) return;  // it is being called
     called_ = next;
     meeting_->call_control(next);
     return;
@@ -198,19 +200,21 @@ void TcpControl::receive() {
   for (TcpArrival& arrival : meeting_->take_controls()) {
     if (arrival.rank == called_) called_.reset();
     if (states_[arrival.rank] != PeerStatus::State::alive) continue;
-    between_.erase(arrival.rank);
+    if (const auto lost = between_.extract(arrival.rank)) {
+      log_always("rank " + std::to_string(arrival.rank) + " " + lost.mapped() + ", and has another now");
+    }
     bool asked = false;
     for (Edge& edge : edges_) {
-      if (edge.rank != arrival.rank || !edge.socket) continue;
-      asked |= edge.asked;
-      close(edge);
+      if (edge.rank != arrival.rank) continue;
+      asked |= std::exchange(edge.asked, false);
+      if (edge.socket) close(edge);
     }
     Edge& edge = join(arrival.rank, std::move(arrival.socket));
     catch_up(edge);
     if (asked) ask(edge);
   }
   for (const std::uint32_t rank : meeting_->take_unreached()) {
-    called_.reset();
+    if (rank == called_) called_.reset();
     unreached_.insert(rank);  // it has gone, and nobody has told us how
     if (const auto lost = between_.extract(rank); lost && states_[rank] == PeerStatus::State::alive) {
       die(rank, lost.mapped());

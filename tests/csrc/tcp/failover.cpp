@@ -185,6 +185,7 @@ void cut_before_the_others_are_open(std::uint64_t) {
       receiver.release();
     }
     rank.gathering.settle(step);
+    rank.meet();  // or this rank's sockets would close while the other one takes its last step
   });
 }
 

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   bool found = false;
   for (const auto& group : {tests::address_tests(), tests::mesh_tests(), tests::stream_tests(), tests::failure_tests(),
                             tests::failover_tests(), tests::encryption_tests(), tests::control_tests(),
-                            tests::relay_tests(), tests::many_tests()}) {
+                            tests::relay_tests(), tests::cut_tests(), tests::many_tests()}) {
     for (const tests::Test& test : group) {
       if (wanted == "list") std::printf("%.*s\n", static_cast<int>(test.name.size()), test.name.data());
       if (wanted != "all" && wanted != test.name) continue;

@@ -122,6 +122,7 @@ std::span<const Test> failover_tests();
 std::span<const Test> encryption_tests();
 std::span<const Test> control_tests();
 std::span<const Test> relay_tests();
+std::span<const Test> cut_tests();
 std::span<const Test> many_tests();
 void measure();
 

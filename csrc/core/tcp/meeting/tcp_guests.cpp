@@ -112,7 +112,7 @@ bool TcpMeeting::comes_first(Guest& guest) {
       arrivals_, [&](const TcpArrival& arrival) { return arrival.rank == hello.from && arrival.flow == hello.flow; });
   if (before != arrivals_.end()) {
     if (before->dialed) return drop(guest.socket), false;  // it dialed, too
-    if (!end_of(before->socket.get())) {
+    if (!ended(before->socket.get())) {
       return fail(hello.from, doubled(hello.from, before->socket.get(), guest.address)), false;
     }
     forget(*before);

@@ -2,6 +2,7 @@
 // messages that may arrive in pieces.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -111,6 +112,12 @@ bool write_whole(int socket, const Message& message) {
   if (n == 0) return 0;
   if (n > 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::nullopt;
   return errno;
+}
+
+/// True if the connection has ended, even if something that arrived before is still to be read.
+[[nodiscard]] inline bool ended(int socket) {
+  pollfd state{.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return poll(&state, 1, 0) > 0;
 }
 
 }  // namespace syntony

@@ -194,11 +194,17 @@ void TcpMeeting::call(std::uint32_t rank, bool called_back) {
   }
 }
 
-void TcpMeeting::call_control(std::uint32_t rank) { call_control(rank, false, 0); }
+void TcpMeeting::call_control(std::uint32_t rank) { call_control(rank, false, 0, timeout_); }
 
-void TcpMeeting::call_control(std::uint32_t rank, bool called_back, std::size_t rail) {
+void TcpMeeting::call_control_again(std::uint32_t rank) {
+  constexpr std::chrono::milliseconds kLongEnough{2000};  // an answer takes milliseconds, and others wait to hear of it
+  call_control(rank, true, 0, std::min(timeout_, kLongEnough));
+}
+
+void TcpMeeting::call_control(std::uint32_t rank, bool called_back, std::size_t rail,
+                              std::chrono::milliseconds patience) {
   try {
-    Dial& dial = plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + timeout_, rail);
+    Dial& dial = plan_dial(rank, kControlFlow, dialable(rank), Clock::now() + patience, rail);
     dial.called_back = called_back;
     attempt(dial);
   } catch (const Error&) {
@@ -210,7 +216,7 @@ void TcpMeeting::call_back(std::uint32_t rank, bool control) {
   if (broken_by_ || !expects(rank)) return;
   try {
     if (!control) return call(rank, true);
-    if (!pair_of(rank).control) call_control(rank, true, 0);
+    if (!pair_of(rank).control) call_control(rank, true, 0, timeout_);
   } catch (const Error& error) {
     failures_.push_back(error);
   }
@@ -220,7 +226,7 @@ void TcpMeeting::avoid(const TcpAddress& local, std::size_t instead) {
   for (auto& [rank, pair] : pairs_) {
     if (!pair.control || !pair.control_from.same_host(local)) continue;
     pair.control_from = {};  // once
-    call_control(rank, false, instead);
+    call_control(rank, false, instead, timeout_);
   }
 }
 

@@ -114,6 +114,9 @@ class TcpMeeting {
   void call(std::uint32_t rank);
   /// Begins to make a control socket to a rank that was not a neighbour when the group formed.
   void call_control(std::uint32_t rank);
+  /// The control socket to this rank has been cut: begins to make another, if the rank still listens. take_unreached()
+  /// says at the latest after two seconds if it does not.
+  void call_control_again(std::uint32_t rank);
   /// What this rank sends from this address is lost: control connections from there are made anew, beginning with the
   /// addresses of others that data socket `instead` uses.
   void avoid(const TcpAddress& local, std::size_t instead);
@@ -213,7 +216,7 @@ class TcpMeeting {
   Dial& plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline,
                   std::optional<std::size_t> rail = std::nullopt);
   void call(std::uint32_t rank, bool called_back);
-  void call_control(std::uint32_t rank, bool called_back, std::size_t rail);
+  void call_control(std::uint32_t rank, bool called_back, std::size_t rail, std::chrono::milliseconds patience);
   void call_higher();
   void cancel_dials(std::uint32_t rank, bool control);
   void ask_to_be_called(Dial& dial);
