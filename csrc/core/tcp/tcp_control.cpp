@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "core/legible.hpp"
@@ -20,6 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
 constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in place of a peer's
 constexpr std::uint32_t kEachWithEach = 16;        // ranks of a group: above this, each rank has few neighbours
+constexpr std::chrono::microseconds kPrompt{200};  // in which a rank that has just died refuses another connection
 constexpr int kReadsAtOnce = 16;  // before another peer, and everything else that the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
@@ -488,6 +490,11 @@ bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::by
 void TcpControl::cut(Edge& edge, const std::string& how) {
   if (meeting_ != nullptr && states_[edge.rank] == PeerStatus::State::alive && !meeting_->makes_control(edge.rank)) {
     meeting_->call_control_again(edge.rank);
+    const Clock::time_point end = Clock::now() + kPrompt;
+    while (meeting_->makes_control(edge.rank) && Clock::now() < end) {
+      std::this_thread::yield();
+      meeting_->progress();
+    }
   }
   lose(edge, how);
 }

@@ -13,9 +13,10 @@ namespace syntony {
 namespace {
 
 /// A rank may have dropped us among too many strangers: one that hangs up before answering is retried this often, after
-/// a pause that doubles. (A rank that has failed no longer listens, and refuses the second time.)
-constexpr int kMostHangUps = 6;
-constexpr std::chrono::milliseconds kFirstPause{10};
+/// a pause that doubles, for half a second in all. (A rank that has failed no longer listens, and refuses the second
+/// time.)
+constexpr int kMostHangUps = 10;
+constexpr std::chrono::milliseconds kFirstPause{1};
 /// For the other rank to dial, in units of the time after which it does while the group forms.
 constexpr int kWorthWaiting = 3;
 constexpr const char* kNoRank = "answered, but not as a rank of this group";
@@ -91,9 +92,10 @@ void TcpMeeting::pause(Dial& dial, const std::string& why) {
   Candidate& candidate = dial.candidates[dial.current];
   if (++candidate.hang_ups == kMostHangUps) return reject(dial, why);
   drop(dial.socket);
+  if (candidate.hang_ups == 1) return attempt(dial);
   dial.connected = false;
   dial.pausing = true;
-  dial.give_up = Clock::now() + kFirstPause * (1U << static_cast<unsigned>(candidate.hang_ups - 1));
+  dial.give_up = Clock::now() + kFirstPause * (1U << static_cast<unsigned>(candidate.hang_ups - 2));
 }
 
 void TcpMeeting::try_another(Dial& dial) {
