@@ -2,8 +2,8 @@
 
     python -m tests.lab.balanced_rails SIZE CARD MENDING SEED
 
-Nobody calls balance_rails(). Rank 0 prints after how many all_reduces they are `two_shot`, and after how many more the
-usual ones again, and whether all ranks have chosen the same for every one of them.
+Nobody calls balance_rails(). Rank 0 prints after how many all_reduces their shares are unequal, and after how many more
+they are the usual ones again, and whether all ranks have chosen the same for every one of them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 from syntony.collectives.recorder.records import parse
 
+BALANCED = "two_shot (unequal shares)"
 AT_ONCE = 5
 MOST = 400
 """all_reduces of a phase. A card that is up again is tried every 8 s."""
@@ -45,26 +46,26 @@ def main(size: int, card: str, mending: str, seed: int) -> None:
             time.sleep(pause.uniform(0, 0.02))
             return group.all_reduce(sum_, async_op=True)
 
-        def until(*wanted: str) -> int:
-            """Runs some at once, as training does, until the last one is one of these. All ranks run as many."""
+        def until(balanced: bool) -> int:
+            """Runs some at once, as training does, until the last one is, or is not. All ranks run as many."""
             for number in range(0, MOST, AT_ONCE):
                 sums = [given.copy() for _ in range(AT_ONCE)]
                 for work in [later(sum_) for sum_ in sums]:
                     work.wait()
                 assert all(np.array_equal(sum_, given * group.size) for sum_ in sums), "a wrong sum"
-                last = np.array([chosen()[-1] in wanted], np.int32)
+                last = np.array([(chosen()[-1] == BALANCED) == balanced], np.int32)
                 group.all_reduce(last, op="min")
                 if last[0]:
                     return number + AT_ONCE
-            raise AssertionError(f"not {wanted}: {chosen()}")
+            raise AssertionError(f"balanced is not {balanced}: {chosen()}")
 
-        until("ring", "rabenseifner")
+        until(balanced=False)
         if group.rank == 0:
             subprocess.run(["ip", "link", "set", "dev", card, "down"], check=True)
-        lost = until("two_shot")
+        lost = until(balanced=True)
         if group.rank == 0:
             subprocess.run(["ip", "-batch", mending], check=True)
-        back = until("ring", "rabenseifner")
+        back = until(balanced=False)
         mine = np.frombuffer(hashlib.sha256(" ".join(chosen()).encode()).digest(), np.uint8)
         everybody = np.empty((group.size, mine.size), np.uint8)
         group.all_gather(mine, everybody)

@@ -32,7 +32,8 @@ FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent 
 
 
 def fields(blob: bytes) -> list[bytes]:
-    """Of an introduction: seven settings, host, name, process, two halves of a token, two Unix addresses, a proof."""
+    """Of an introduction: seven settings, host, name, process, two halves of a token, two Unix addresses, a proof, how
+    many CPUs it may use and how many it is allowed, and which."""
     found = []
     blob = blob.removeprefix(b"=")
     while blob:
@@ -63,7 +64,8 @@ class Impostor:
     def __init__(self, bootstrap: LocalBootstrap) -> None:
         settings = own_introduction()[:7]
         sign = "{}.{}".format(*struct.unpack("<QQ", sip_hash(sip_hash(bytes(16), b":"), b"syntony rank 1.2")))
-        own = [*settings, b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent", sign.encode()]
+        whom = [b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent", sign.encode()]
+        own = [*settings, *whom, b"1", b"1", b"processors of its own"]
         introduction = b"=" + b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
         # Rank 0's token, mixed with what the ranks know beside it: nothing here.
