@@ -202,7 +202,8 @@ std::vector<Recorder::Record> Recorder::records() const {
     const std::lock_guard lock(mutex_);  // after the slots, so that every name they refer to is present
     names = names_;
   }
-  for (Record& record : records) record.program_name = record.unequal ? "two_shot (unequal shares)" : names[record.program];
+  for (Record& record : records)
+    record.program_name = record.unequal ? "two_shot (unequal shares)" : names[record.program];
   std::ranges::sort(records, {}, &Record::number);
   return records;
 }

@@ -46,7 +46,7 @@ def started(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
         pytest.skip(f"{launcher} is not installed (benchmarks/mpi/libraries.py says how)")
     rank: tuple[str, ...] = (sys.executable, str(SCRIPT), str(folder))
     if launcher == "mpich":  # 5.0 may kill the others all the same: a shell stands between, as a host's agent would
-        rank = ("sh", "-c", '"$@"; true', "sh", *rank)
+        rank = ("sh", "-c", 'trap "" USR1; "$@"; true', "sh", *rank)
     words = library.command(4, rank)
     return ran([words[0], *KEEP[launcher], *words[1:]], library.environment(4))
 
