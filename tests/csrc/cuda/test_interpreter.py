@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import sampled
 from tests.csrc.sanitized import THREAD, sanitized
 from tests.programs import program
 
@@ -32,7 +33,7 @@ def passes(interpreter: Path, what: str, seed: int, jobs: int) -> None:
 
 
 def test_programs_give_the_cpus_bits(interpreter: Path) -> None:
-    passes(interpreter, "programs", random.randrange(1 << 40), 300)
+    passes(interpreter, "programs", random.randrange(1 << 40), 300 if sampled.SWEEPING else 100)
 
 
 def test_who_never_comes_is_named(interpreter: Path) -> None:
@@ -44,7 +45,7 @@ def test_no_flag_is_so_old_that_it_could_be_taken_for_a_new_one(interpreter: Pat
 
 
 def test_switches_slice_and_flag_rightly(interpreter: Path) -> None:
-    passes(interpreter, "switched", random.randrange(1 << 40), 60)
+    passes(interpreter, "switched", random.randrange(1 << 40), 60 if sampled.SWEEPING else 20)
 
 
 def test_the_copy_engine_reuses_its_stages_rightly(interpreter: Path) -> None:
