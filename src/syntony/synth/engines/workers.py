@@ -279,8 +279,9 @@ class Workers:
         ready: list[object] = []
         while not ready and not any(worker.due() for worker in self._at_work()):
             watched = [*self._asked, *(worker.turns for worker in self._at_work())]
-            ready = list(wait(watched, min(worker.rest() for worker in self._at_work())))
-            begun = min(worker.now() for worker in self._at_work())  # nothing could be asked before
+            rests = [worker.rest() for worker in self._at_work()]
+            ready = list(wait(watched, min(rests, default=0.0)))  # one may have answered just before its pause
+            begun = min((worker.now() for worker in self._at_work()), default=0.0)  # nothing could be asked before
             self._free = [max(free, begun) for free in self._free]
         for connection in ready:
             assert isinstance(connection, Connection)
