@@ -159,12 +159,12 @@ class ProgressEngine::Backoff {
     const auto before = Work::Clock::now();
     ::sched_yield();
     const auto after = Work::Clock::now();
-    if (engine_.others_load_.yielded(before, after)) {
-      // whoever waits now sleeps
-    } else if (after - before > kAlone) {
-      engine_.company_ = kPolite;
-    } else if (engine_.company_ > 0) {
-      --engine_.company_;
+    if (!engine_.others_load_.yielded(before, after)) {
+      if (after - before > kAlone) {
+        engine_.company_ = kPolite;
+      } else if (engine_.company_ > 0) {
+        --engine_.company_;
+      }
     }
     tend_if_due();
   }

@@ -102,11 +102,13 @@ Selector::Choice Selector::relayed_or_direct(Collective collective, std::size_t 
   const std::uint32_t messages = relays(ranks_);
   const std::size_t block = bytes / ranks_;
   if (!one_hop_pays(messages, block)) {
-    const std::size_t extra = bruck_blocks(ranks_) - (ranks_ - 1);
-    const std::size_t saved = ranks_ - 1 - messages;
     if (collective == Collective::all_gather && block <= kGatheredBlock) return {"bruck", kWhy};
     if (collective == Collective::reduce_scatter && block <= kSummedBlock) return {"pat", kWhy};
-    if (collective == Collective::all_to_all && extra * block <= saved * kMessageBytes) return {"bruck", kWhy};
+    if (collective == Collective::all_to_all) {
+      const std::size_t extra = bruck_blocks(ranks_) - (ranks_ - 1);
+      const std::size_t saved = ranks_ - 1 - messages;
+      if (extra * block <= saved * kMessageBytes) return {"bruck", kWhy};
+    }
   }
   return {"direct", "the usual one for this collective"};
 }

@@ -32,6 +32,15 @@ def count(text: str) -> int:
     return int(text)
 
 
+def wire_rate(text: str) -> str:
+    """Bits/s of a wire, as it is written: `200mbit`, `10gbit`."""
+    try:
+        quantity.bit_rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a rate; write {error}") from None
+    return text
+
+
 def rank(text: str) -> int:
     """One rank."""
     if not text.isascii() or not text.isdecimal():

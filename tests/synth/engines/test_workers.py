@@ -47,6 +47,19 @@ def test_a_worker_is_paused_after_its_turn_and_goes_on_when_resumed(processor: b
         assert [one.engine for one in workers.answers()] == ["forest"]
 
 
+def test_what_was_answered_before_a_pause_arrives_though_nobody_is_at_work() -> None:
+    with Workers(1) as workers:
+        workers.ask(question("forest"))
+        (worker,) = workers._asked.values()
+        assert worker.connection.poll(60)
+        worker.rests()  # its turn is taken to have ended after it answered
+        assert workers.busy == 0
+        found = list(workers.arrived())
+        while workers.paused:
+            found += list(workers.arrived())
+        assert [one.engine for one in found if isinstance(one, Found)] == ["forest"]
+
+
 def test_no_process_is_left() -> None:
     with Workers(2) as workers:
         for engine in ("teccl", "sccl"):

@@ -15,7 +15,7 @@ namespace {
 /// A rank may have dropped us among too many strangers: one that hangs up before answering is retried this often, after
 /// a pause that doubles, for half a second in all. (A rank that has failed no longer listens, and refuses the second
 /// time.)
-constexpr int kMostHangUps = 10;
+constexpr int kMostHangUps = 11;
 constexpr std::chrono::milliseconds kFirstPause{1};
 /// For the other rank to dial, in units of the time after which it does while the group forms.
 constexpr int kWorthWaiting = 3;

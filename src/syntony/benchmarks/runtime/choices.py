@@ -17,7 +17,7 @@ from dataclasses import asdict
 from functools import partial
 
 from syntony import _core
-from syntony.base.arguments import count
+from syntony.base.arguments import count, wire_rate
 from syntony.base.quantity import bit_rate
 from syntony.benchmarks.runtime.measured import in_lab, sweep
 from syntony.benchmarks.runtime.measured.choices_rank import AUTO, Compared, Work, compare
@@ -91,19 +91,11 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     return (*here, *between)
 
 
-def _rate(text: str) -> str:
-    try:
-        bit_rate(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
 def _configure(parser: argparse.ArgumentParser) -> None:
     sweep.configure(parser)
     parser.add_argument("--iterations", type=count, default=50, metavar="N", help="in a turn, up to 64 KiB (50)")
     parser.add_argument("--network", action="append", choices=NETWORKS, help="between hosts instead; may be repeated")
-    parser.add_argument("--rate", type=_rate, default=RATE, metavar="R", help=f"of the wires ({RATE})")
+    parser.add_argument("--rate", type=wire_rate, default=RATE, metavar="R", help=f"of the wires ({RATE})")
 
 
 TABLE = Table("choices", "the untuned default beside every other choice, by size", _parts, _configure)

@@ -14,17 +14,15 @@ sends zeros from one buffer, does not show what sums cost.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from syntony import _core
+from syntony.base.arguments import wire_rate
 from syntony.base.quantity import bit_rate
+from syntony.benchmarks.runtime.measured import in_lab
 from syntony.benchmarks.runtime.measured.hosts_rank import GLOO, Job, Timed
 from syntony.benchmarks.sim_vs_lab.model import network_of, sockets_of
 from syntony.benchmarks.sim_vs_lab.prediction import memory_rate
@@ -116,17 +114,10 @@ def measure(spec: LabSpec, jobs: Sequence[Job]) -> tuple[tuple[Ceiling, ...], li
 
     Raises LabError where there can be no lab, where a rank fails, and where a result is wrong.
     """
-    with tempfile.TemporaryDirectory(prefix="syntony-hosts-") as folder:
-        work, results = Path(folder, "work"), Path(folder, "results")
-        work.write_text(json.dumps([asdict(job) for job in jobs]))
-        said: list[bytes] = []
-        with Lab(spec) as lab:
-            ceilings = lab.ceilings()
-            rank = [sys.executable, "-m", "syntony.benchmarks.runtime.measured.hosts_rank", str(work), str(results)]
-            code = lab.run(rank, write=said.append)
-        if code:
-            raise LabError(f"{spec.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
-        found = [[Timed(**timed) for timed in row] for row in json.loads(results.read_text())]
+    with Lab(spec) as lab:
+        ceilings = lab.ceilings()
+        answer = in_lab.answer_of_rank_0(lab, "hosts_rank", [asdict(job) for job in jobs])
+    found = [[Timed(**timed) for timed in row] for row in answer]
     for job, timings in zip(jobs, found, strict=True):
         for timed in timings:
             if timed.wrong:
@@ -190,13 +181,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
 
 
 def _rates(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    try:
-        for name in names:
-            bit_rate(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
-    return names
+    return tuple(wire_rate(name) for name in text.split(","))
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,6 @@ All hosts share the cores of this machine: figures compare ways within a row, th
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -19,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from syntony.base.quantity import bit_rate
+from syntony.benchmarks.runtime.measured import in_lab
 from syntony.benchmarks.runtime.measured.over_rank import Job, Timed
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
@@ -64,7 +63,7 @@ def _gloo(network: Network, iterations: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="syntony-over-") as folder:
         files = {collective: _synthesized(network, collective, Path(folder)) for collective in _SYNTHESIZED}
         jobs = [Job("gloo", collective, str(file), _SIZE, iterations) for collective, file in files.items()]
-        found = _measure(network, jobs, Path(folder))
+        found = _measure(network, jobs)
     for job, timed in zip(jobs, found, strict=True):
         gain = timed.own / timed.over
         missed = "gloo's own is as fast" if job.collective in network.beaten and gain <= 1 else ""
@@ -76,7 +75,7 @@ def _ours(network: Network, iterations: int) -> Iterator[Row]:
         file = _synthesized(network, "all_gather", Path(folder))
         pairs = [*_BUILT_IN, ("all_gather", str(file))]
         jobs = [Job("syntony", collective, schedule, _SIZE, iterations) for collective, schedule in pairs]
-        found = _measure(network, jobs, Path(folder))
+        found = _measure(network, jobs)
     for job, timed in zip(jobs, found, strict=True):
         part, messages = timed.own / timed.over, timed.own / timed.messages
         missed = f"{part:.2f} of our executor, not {GOAL_OWN}" if part < GOAL_OWN else ""
@@ -98,17 +97,11 @@ def _synthesized(network: Network, collective: str, folder: Path) -> Path:
     return folder / f"{collective}.json"
 
 
-def _measure(network: Network, jobs: list[Job], folder: Path) -> list[Timed]:
+def _measure(network: Network, jobs: list[Job]) -> list[Timed]:
     """Raises LabError where there can be no lab, where a rank fails, and where a result is wrong."""
-    work, results = folder / "work", folder / "results"
-    work.write_text(json.dumps([asdict(job) for job in jobs]))
-    said: list[bytes] = []
     with Lab(at_rate(spec_of(parse(network.topology)), bit_rate(_RATE))) as lab:
-        rank = [sys.executable, "-m", "syntony.benchmarks.runtime.measured.over_rank", str(work), str(results)]
-        code = lab.run(rank, write=said.append)
-    if code:
-        raise LabError(f"{network.topology}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
-    found = [Timed(**timed) for timed in json.loads(results.read_text())]
+        answer = in_lab.answer_of_rank_0(lab, "over_rank", [asdict(job) for job in jobs])
+    found = [Timed(**timed) for timed in answer]
     for job, timed in zip(jobs, found, strict=True):
         if timed.wrong:
             raise LabError(f"{job.collective} by {job.schedule} on {job.backend}: {timed.wrong} elements are wrong")

@@ -19,22 +19,21 @@ the best MPI's there; 8 bytes within 1.3 times what raw TCP takes.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from syntony.base.arguments import wire_rate
 from syntony.base.quantity import bit_rate, size
 from syntony.benchmarks.bench.options import peers
 from syntony.benchmarks.mpi.lab_hosts import open_hosts
 from syntony.benchmarks.mpi.libraries import LIBRARIES
-from syntony.benchmarks.runtime.measured import sweep
+from syntony.benchmarks.runtime.measured import in_lab, sweep
 from syntony.benchmarks.runtime.measured.wire_rank import GLOO, IN_PLACE, OURS, RAW, Crossing, Work
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
-from syntony.lab.lab_spec import LabError, at_rate, spec_of
+from syntony.lab.lab_spec import at_rate, spec_of
 from syntony.lab.wires.shaping import SEGMENT
 from syntony.topologies.parse import parse
 
@@ -82,18 +81,11 @@ def _rows(work: Work, rate: str, packet: int) -> Iterator[Row]:
 
 def measure(work: Work, rate: str, packet: int) -> list[Crossing]:
     """Raises LabError where there can be no lab, and where a rank fails."""
-    with tempfile.TemporaryDirectory(prefix="syntony-wire-") as folder:
-        task, results = Path(folder, "work"), Path(folder, "results")
-        said: list[bytes] = []
-        spec = replace(at_rate(spec_of(parse("star:2")), bit_rate(rate)), packet=packet)
-        with Lab(spec) as lab:
-            hosts = open_hosts(lab, Path(folder)) if work.peers else None
-            task.write_text(json.dumps(asdict(replace(work, hosts=hosts))))
-            rank = [sys.executable, "-m", "syntony.benchmarks.runtime.measured.wire_rank", str(task), str(results)]
-            code = lab.run(rank, write=said.append)
-        if code:
-            raise LabError("the ranks failed\n" + b"".join(said).decode(errors="replace"))
-        return [Crossing(**crossing) for crossing in json.loads(results.read_text())]
+    spec = replace(at_rate(spec_of(parse("star:2")), bit_rate(rate)), packet=packet)
+    with tempfile.TemporaryDirectory(prefix="syntony-wire-") as folder, Lab(spec) as lab:
+        hosts = open_hosts(lab, Path(folder)) if work.peers else None
+        answer = in_lab.answer_of_rank_0(lab, "wire_rank", asdict(replace(work, hosts=hosts)))
+    return [Crossing(**crossing) for crossing in answer]
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
@@ -122,7 +114,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", default=SIZES, metavar="SIZE[,..]", help=f"bytes ({SIZES})")
     parser.add_argument("--rounds", type=int, default=4, metavar="N", help="turns of each contender (4)")
     parser.add_argument("--peers", metavar="P[,..]", help="impi, mpich, openmpi; mpi: all installed; the best is shown")
-    parser.add_argument("--rate", default=RATE, metavar="R", help=f"of the wire ({RATE})")
+    parser.add_argument("--rate", type=wire_rate, default=RATE, metavar="R", help=f"of the wire ({RATE})")
     parser.add_argument(
         "--packet", type=size, default=SEGMENT, metavar="SIZE", help=f"bytes that pass at once ({SEGMENT}; cards: 64K)"
     )

@@ -275,12 +275,13 @@ class Workers:
             yield from self.answers()
 
     def answers(self) -> Iterator[Found | Refused]:
-        """Waits for answers, ends, limits and pauses, for at least one of them; someone must be at work."""
+        """Waits for answers, ends, limits and pauses, for at least one of them. Someone must be at work, or have
+        answered before its pause."""
         ready: list[object] = []
         while not ready and not any(worker.due() for worker in self._at_work()):
             watched = [*self._asked, *(worker.turns for worker in self._at_work())]
             rests = [worker.rest() for worker in self._at_work()]
-            ready = list(wait(watched, min(rests, default=0.0)))  # one may have answered just before its pause
+            ready = list(wait(watched, min(rests, default=0.0)))
             begun = min((worker.now() for worker in self._at_work()), default=0.0)  # nothing could be asked before
             self._free = [max(free, begun) for free in self._free]
         for connection in ready:
