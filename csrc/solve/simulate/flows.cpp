@@ -106,7 +106,7 @@ class FlowRun {
       times_.start[flow] = wires_.now();
       const std::int32_t set = flows_.set[flow];
       times_.path[flow] = chooser_.choose(set, static_cast<PathPolicy>(flows_.policy[flow]), flows_.bytes[flow]);
-      wires_.send(flow, chooser_.crossings(set, times_.path[flow]), flows_.bytes[flow], flows_.latency[flow]);
+      wires_.send(flow, chooser_.way(set, times_.path[flow]), flows_.bytes[flow], flows_.latency[flow]);
     }
     ready_.clear();
   }

@@ -254,7 +254,7 @@ class ProgramRun {
     const Posted& message = queue.messages[queue.left];
     const std::int32_t set = program_.route[flow];
     queue.path = chooser_.choose(set, program_.policy, message.bytes);
-    wires_.send(flow, chooser_.crossings(set, queue.path), message.bytes, latency(set, queue.path));
+    wires_.send(flow, chooser_.way(set, queue.path), message.bytes, latency(set, queue.path));
     if (!every_slice_) return;
     times_.start[message.entry] = wires_.now();
     times_.path[message.entry] = queue.path;

@@ -57,6 +57,11 @@ std::int32_t PathChooser::choose(std::int32_t set, PathPolicy policy, double byt
   return path;
 }
 
+Way PathChooser::way(std::int32_t set, std::int32_t path) {
+  const std::size_t number = path < 0 ? paths_.paths() + index(set) : index(path);
+  return {static_cast<std::uint32_t>(number), crossings(set, path)};
+}
+
 std::span<const Crossing> PathChooser::crossings(std::int32_t set, std::int32_t path) {
   std::vector<Crossing>& found = path < 0 ? of_set_[index(set)] : of_path_[index(path)];
   if (!found.empty()) return found;

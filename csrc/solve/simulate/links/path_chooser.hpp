@@ -12,6 +12,7 @@
 
 #include "solve/simulate/links/fair_share.hpp"
 #include "solve/simulate/links/paths.hpp"
+#include "solve/simulate/links/wires.hpp"
 
 namespace syntony {
 
@@ -24,7 +25,7 @@ class PathChooser {
   /// The path of the set for a message that starts, or -1 if it takes all of them.
   [[nodiscard]] std::int32_t choose(std::int32_t set, PathPolicy policy, double bytes);
   /// The links of that choice, each once. Valid until the next call.
-  [[nodiscard]] std::span<const Crossing> crossings(std::int32_t set, std::int32_t path);
+  [[nodiscard]] Way way(std::int32_t set, std::int32_t path);
   /// The message has left.
   void leave(std::int32_t set, std::int32_t path, double bytes);
 
@@ -38,6 +39,7 @@ class PathChooser {
     std::uint32_t messages = 0;
   };
 
+  [[nodiscard]] std::span<const Crossing> crossings(std::int32_t set, std::int32_t path);
   [[nodiscard]] Load load(std::int64_t path) const;
 
   const Paths& paths_;

@@ -10,17 +10,35 @@ namespace {
 constexpr double kSameTime = 1e-12;
 constexpr double kSameRate = 1e-9;
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
 Wires::Wires(std::vector<double> capacity, bool timeline)
     : keeps_timeline_(timeline), last_rate_(timeline ? capacity.size() : 0), shares_(std::move(capacity)) {}
 
-void Wires::send(std::uint32_t tag, std::span<const Crossing> crossings, double bytes, double latency) {
-  if (bytes <= 0 || crossings.empty()) {
+void Wires::send(std::uint32_t tag, const Way& way, double bytes, double latency) {
+  if (bytes <= 0 || way.crossings.empty()) {
     leave(tag, latency);
     return;
   }
+  const std::uint32_t number = place_on(way);
+  Message& message = messages_[number];
+  message = {.tag = tag,
+             .version = message.version + 1,
+             .way = way.number,
+             .streams = true,
+             .remaining = bytes,
+             .since = now_,
+             .rate = message.rate,
+             .latency = latency};
+  if (message.rate > 0) fresh_.push_back({message.end(), number, message.version});
+}
+
+/// The place of a message that has just ended there, with its rate, or a new one.
+std::uint32_t Wires::place_on(const Way& way) {
+  if (way.number >= ended_on_.size()) ended_on_.resize(way.number + 1, kNobody);
+  if (const std::uint32_t ended = std::exchange(ended_on_[way.number], kNobody); ended != kNobody) return ended;
   std::uint32_t number = 0;
   if (free_.empty()) {
     number = static_cast<std::uint32_t>(messages_.size());
@@ -29,14 +47,8 @@ void Wires::send(std::uint32_t tag, std::span<const Crossing> crossings, double 
     number = free_.back();
     free_.pop_back();
   }
-  Message& message = messages_[number];
-  message = {.tag = tag,
-             .version = message.version + 1,
-             .streams = true,
-             .remaining = bytes,
-             .since = now_,
-             .latency = latency};
-  shares_.add(number, crossings);
+  shares_.add(number, way.crossings);
+  return number;
 }
 
 void Wires::wake(std::uint32_t tag, double at) { appointments_.push({at, {WireEvent::Kind::woken, tag}}); }
@@ -73,6 +85,7 @@ void Wires::leave(std::uint32_t tag, double latency) {
 
 /// Shares the links among the messages that are streaming now, and updates their end times.
 void Wires::share() {
+  clear_ended();
   const std::span<const std::uint32_t> settled = shares_.settle();
   for (const std::uint32_t number : settled) {
     Message& message = messages_[number];
@@ -105,7 +118,20 @@ void Wires::share() {
   }
 }
 
-/// Removes from the links the messages whose last byte is on the wire by now.
+/// Takes from the links the messages that have ended and whose place nobody has taken.
+void Wires::clear_ended() {
+  for (const std::uint32_t number : ended_) {
+    Message& message = messages_[number];
+    if (message.streams) continue;
+    if (ended_on_[message.way] == number) ended_on_[message.way] = kNobody;
+    message.rate = 0;
+    shares_.remove(number);
+    free_.push_back(number);
+  }
+  ended_.clear();
+}
+
+/// Ends the messages whose last byte is on the wire by now.
 void Wires::finish_due() {
   while (!finishes_.empty() && finishes_.top().time <= now_ * (1 + kSameTime)) {
     const auto [time, number, version] = finishes_.top();
@@ -114,8 +140,8 @@ void Wires::finish_due() {
     if (message.version != version) continue;
     ++message.version;
     message.streams = false;
-    shares_.remove(number);
-    free_.push_back(number);
+    ended_.push_back(number);
+    ended_on_[message.way] = number;
     leave(message.tag, message.latency);
   }
 }
@@ -145,6 +171,7 @@ void Wires::describe(double share, double moment, std::vector<std::int64_t>& sta
 void Wires::skip(double seconds) {
   now_ += seconds;
   for (Message& message : messages_) message.since += seconds;
+  for (Finish& finish : fresh_) finish.time += seconds;
   finishes_.postpone(seconds);
   appointments_.postpone(seconds);
 }

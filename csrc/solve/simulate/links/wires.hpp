@@ -5,7 +5,9 @@
 //                                 ·· latency ··▶ 0 arrived        arrives `latency` after its last byte has left
 //
 // A simulator starts messages with `send` and learns their progress from `advance`. Everything that happens at one
-// moment is one batch: links are shared anew once per moment, however many messages begin or end then.
+// moment is one batch: links are shared anew once per moment, however many messages begin or end then. A message that
+// begins when another one of the same way ends takes its place and its rate; if there are no others, nothing is shared
+// anew. So do the slices of a lane, most of the time.
 #pragma once
 
 #include <algorithm>
@@ -38,6 +40,12 @@ struct LinkRate {
   double rate;
 };
 
+/// The links that a message takes; ways with equal numbers have equal crossings. Numbers are small.
+struct Way {
+  std::uint32_t number = 0;
+  std::span<const Crossing> crossings;
+};
+
 class Wires {
  public:
   /// `capacity`: bytes/s of every link; `timeline`: whether to record the rates of links.
@@ -47,7 +55,7 @@ class Wires {
   [[nodiscard]] double now() const { return now_; }
 
   /// Starts a message now. Tags are chosen by the caller. A message without bytes or crossings leaves immediately.
-  void send(std::uint32_t tag, std::span<const Crossing> crossings, double bytes, double latency);
+  void send(std::uint32_t tag, const Way& way, double bytes, double latency);
   void wake(std::uint32_t tag, double at);
 
   /// What happens next, all of it at time `now()`, by kind and tag; empty if nothing is in flight. Messages sent in
@@ -66,6 +74,7 @@ class Wires {
   struct Message {
     std::uint32_t tag = 0;
     std::uint32_t version = 0;  // of its finish
+    std::uint32_t way = 0;
     bool streams = false;
     double remaining = 0;  // bytes, at the time `since`
     double since = 0;
@@ -98,8 +107,10 @@ class Wires {
     }
   };
 
+  [[nodiscard]] std::uint32_t place_on(const Way& way);
   void leave(std::uint32_t tag, double latency);
   void collect();
+  void clear_ended();
   void share();
   void finish_due();
 
@@ -111,6 +122,8 @@ class Wires {
   double now_ = 0;
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> ended_;     // messages that have ended since links were shared
+  std::vector<std::uint32_t> ended_on_;  // by way, the last of them whose place nobody has taken, or kNobody
   std::vector<Finish> fresh_;
   Soonest<Finish> finishes_;
   Soonest<Appointment> appointments_;
