@@ -126,6 +126,7 @@ nb::dict schedule_tasks(nb::handle columns) {
   of.read(tasks.seconds, "seconds");
   of.read(tasks.latency, "latency");
   of.read(tasks.lag, "lag");
+  of.read(tasks.route, "route");
   of.read(tasks.offset, "offset");
   of.read(tasks.link, "link");
   of.read(tasks.waiter, "waiter");

@@ -5,7 +5,6 @@
 #include <limits>
 #include <queue>
 #include <ranges>
-#include <tuple>
 #include <utility>
 
 #include "solve/column_checks.hpp"
@@ -22,7 +21,9 @@ class ListScheduler {
         waiting_(tasks.seconds.size()),
         next_offset_(tasks.seconds.size() + 1),
         links_(tasks.link.begin(), tasks.link.end()),
-        queues_(tasks.links) {
+        ready_on_(tasks.offset.size() - 1),
+        looks_at_(tasks.offset.size() - 1),
+        first_on_(tasks.links) {
     for (const std::int64_t waiter : tasks.waiter) ++waiting_[static_cast<std::size_t>(waiter)];
     for (const std::int64_t awaited : tasks.awaited) ++next_offset_[static_cast<std::size_t>(awaited) + 1];
     for (std::size_t task = 0; task < waiting_.size(); ++task) next_offset_[task + 1] += next_offset_[task];
@@ -31,7 +32,10 @@ class ListScheduler {
     for (std::size_t row = 0; row < tasks.waiter.size(); ++row) {
       next_[place[static_cast<std::size_t>(tasks.awaited[row])]++] = static_cast<Number>(tasks.waiter[row]);
     }
-    busy_.assign(tasks.links, false);
+    for (Number route = 0; route < looks_at_.size(); ++route) {
+      if (!links_of(route).empty()) looks_at_[route] = links_of(route).front();
+    }
+    busy_.assign(tasks.links, 0);
   }
 
   ListSchedule run() {
@@ -47,8 +51,8 @@ class ListScheduler {
       for (const Number link : fresh_) look(link, now);
       fresh_.clear();
       if (events_.empty()) return std::move(found_);
-      now = std::get<0>(events_.top());
-      while (!events_.empty() && std::get<0>(events_.top()) == now) {  // all of one moment, before anything starts
+      now = events_.top().when;
+      while (!events_.empty() && events_.top().when == now) {  // all of one moment, before anything starts
         const auto [when, arrived, task] = events_.top();
         events_.pop();
         if (arrived) {
@@ -56,22 +60,32 @@ class ListScheduler {
             if (--waiting_[later] == 0) ready(later, now);
           }
         } else {
-          for (const Number link : links_of(task)) busy_[link] = false, fresh_.push_back(link);
-          events_.emplace(now + tasks_.latency[task], true, task);
+          for (const Number link : links_of(route_of(task))) busy_[link] = 0, fresh_.push_back(link);
+          events_.push({now + tasks_.latency[task], true, task});
         }
       }
     }
   }
 
  private:
-  using Event = std::tuple<double, bool, Number>;  // when, whether it arrives (or leaves), task
-  using Urgent = std::pair<double, Number>;        // minus its urgency, task
+  struct Event {  // a task leaves its links, or arrives
+    double when;
+    bool arrived;
+    Number task;
+    friend bool operator>(const Event& a, const Event& b) {
+      if (a.when != b.when) return a.when > b.when;
+      return a.arrived != b.arrived ? a.arrived > b.arrived : a.task > b.task;
+    }
+  };
+  using Urgent = std::pair<double, Number>;  // minus its urgency, task
   template <class T>
   using Least = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
-  [[nodiscard]] std::span<const Number> links_of(Number task) const {
-    const auto first = static_cast<std::size_t>(tasks_.offset[task]);
-    return std::span(links_).subspan(first, static_cast<std::size_t>(tasks_.offset[task + 1]) - first);
+  [[nodiscard]] Number route_of(Number task) const { return static_cast<Number>(tasks_.route[task]); }
+
+  [[nodiscard]] std::span<const Number> links_of(Number route) const {
+    const auto first = static_cast<std::size_t>(tasks_.offset[route]);
+    return std::span(links_).subspan(first, static_cast<std::size_t>(tasks_.offset[route + 1]) - first);
   }
 
   [[nodiscard]] std::span<const Number> next_of(Number task) const {
@@ -102,30 +116,39 @@ class ListScheduler {
   }
 
   void ready(Number task, double now) {
-    if (links_of(task).empty()) {
+    const Number route = route_of(task);
+    if (links_of(route).empty()) {
       found_.start[task] = now;
-      events_.emplace(now, true, task);
+      events_.push({now + tasks_.latency[task], true, task});
       return;
     }
-    const Number link = links_of(task).front();
-    queues_[link].emplace(-urgency_[task], task);
-    fresh_.push_back(link);
+    const Urgent urgent{-urgency_[task], task};
+    ready_on_[route].push(urgent);
+    if (ready_on_[route].top() != urgent) return;
+    first_on_[looks_at_[route]].push(urgent);
+    fresh_.push_back(looks_at_[route]);
   }
 
-  /// Starts the most urgent task on the link. A task that needs another, busy link waits for that one.
+  /// Starts the most urgent task on the link. A route that has another, busy link waits for that one.
   void look(Number link, double now) {
-    while (!busy_[link] && !queues_[link].empty()) {
-      const Urgent first = queues_[link].top();
-      queues_[link].pop();
-      const auto links = links_of(first.second);
-      const auto blocked = std::ranges::find_if(links, [this](Number other) { return busy_[other]; });
+    while (busy_[link] == 0 && !first_on_[link].empty()) {
+      const Urgent first = first_on_[link].top();
+      first_on_[link].pop();
+      const Number route = route_of(first.second);
+      Least<Urgent>& others = ready_on_[route];
+      if (looks_at_[route] != link || others.empty() || others.top() != first) continue;  // no longer the first
+      const auto links = links_of(route);
+      const auto blocked = std::ranges::find_if(links, [this](Number other) { return busy_[other] != 0; });
       if (blocked != links.end()) {
-        queues_[*blocked].push(first);
+        looks_at_[route] = *blocked;
+        first_on_[*blocked].push(first);
         continue;
       }
-      for (const Number taken : links) busy_[taken] = true;
+      for (const Number taken : links) busy_[taken] = 1;
       found_.start[first.second] = now;
-      events_.emplace(now + tasks_.seconds[first.second], false, first.second);
+      events_.push({now + tasks_.seconds[first.second], false, first.second});
+      others.pop();
+      if (!others.empty()) first_on_[link].push(others.top());
     }
   }
 
@@ -134,8 +157,10 @@ class ListScheduler {
   std::vector<std::size_t> next_offset_;
   std::vector<Number> next_;  ///< those that wait for each
   std::vector<Number> links_;
-  std::vector<Least<Urgent>> queues_;  ///< by link
-  std::vector<bool> busy_;
+  std::vector<Least<Urgent>> ready_on_;  ///< by route, its tasks that wait for links only
+  std::vector<Number> looks_at_;         ///< by route, the link that they wait for
+  std::vector<Least<Urgent>> first_on_;  ///< by link, the first of each route that waits for it, now or before
+  std::vector<std::uint8_t> busy_;
   std::vector<double> urgency_;
   std::vector<Number> fresh_;  ///< links to look at
   Least<Event> events_;
@@ -148,12 +173,13 @@ ListSchedule list_schedule(const Tasks& tasks) {
   const std::size_t count = tasks.seconds.size();
   check_size("latency", tasks.latency, count);
   check_size("lag", tasks.lag, count);
-  check_size("offset", tasks.offset, count + 1);
+  check_size("route", tasks.route, count);
   check_size("awaited", tasks.awaited, tasks.waiter.size());
   check_amounts("seconds", tasks.seconds, false);
   check_amounts("latency", tasks.latency, false);
   check_numbers("link", tasks.link, tasks.links);
   check_offset("offset", tasks.offset, tasks.link.size(), 0);
+  check_numbers("route", tasks.route, tasks.offset.size() - 1);
   for (const auto& [name, column] : {std::pair{"waiter", tasks.waiter}, std::pair{"awaited", tasks.awaited}}) {
     for (std::size_t row = 0; row < column.size(); ++row) {
       if (column[row] < 0 || static_cast<std::size_t>(column[row]) >= count) refuse(name, row, "is not a task");

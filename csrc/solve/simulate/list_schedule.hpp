@@ -15,13 +15,14 @@
 
 namespace syntony {
 
-/// Task t takes link[offset[t]] .. link[offset[t + 1] - 1], below `links`; without links it takes no time. Task
-/// waiter[i] starts when task awaited[i] has arrived.
+/// Task t takes the links of route[t]: those of route r are link[offset[r]] .. link[offset[r + 1] - 1], below `links`.
+/// Without links it waits for none. Task waiter[i] starts when task awaited[i] has arrived.
 struct Tasks {
   std::uint32_t links = 0;
   std::span<const double> seconds;  ///< how long its links are busy
   std::span<const double> latency;  ///< seconds from leaving its links to its arrival
   std::span<const double> lag;      ///< seconds by which it is less urgent than its remaining path suggests
+  std::span<const std::int32_t> route;
   std::span<const std::int64_t> offset;
   std::span<const std::int32_t> link;
   std::span<const std::int64_t> waiter, awaited;

@@ -139,7 +139,8 @@ def test_tasks_have_their_links_to_themselves_and_no_link_waits_for_nothing(data
     assert np.all(start >= ready)
     assert np.all(depth[tasks.waiter] > depth[tasks.awaited])
     busy: dict[int, list[tuple[float, float]]] = {}
-    taken = [tasks.link[first:last].tolist() for first, last in zip(tasks.offset[:-1], tasks.offset[1:], strict=True)]
+    routes = [tasks.link[first:last].tolist() for first, last in zip(tasks.offset[:-1], tasks.offset[1:], strict=True)]
+    taken = [routes[route] for route in tasks.route]
     for task, links in enumerate(taken):
         for link in links:
             busy.setdefault(link, []).append((start[task], end[task]))

@@ -49,7 +49,7 @@ def at_pace(schedule: Schedule, size: int, due: Floats, slices: int) -> Schedule
         return whole
     tasks = _Tasks.of(whole, size)
     tasks.latency[: len(whole.transfers)] += tasks.busiest / slices  # a slice shares its links with other lanes'
-    alone = replace(tasks, seconds=np.zeros(len(tasks.seconds)))
+    alone = replace(tasks, seconds=np.zeros(len(tasks.seconds)), route=np.full(len(tasks.route), tasks.route.max()))
     start, depth = alone.times()
     return _ordered(whole, start + due[whole.values.chunk[whole.transfers.value]] * tasks.busiest, depth)
 
@@ -80,6 +80,7 @@ def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedu
 class _Tasks:
     """The columns of Tasks (csrc/solve/simulate/list_schedule.hpp): the transfers, then the sums of what they deliver.
 
+    route       lanes, and one without links for sums
     transfers   their number
     busiest     seconds for which the busiest link is busy
     """
@@ -88,6 +89,7 @@ class _Tasks:
     seconds: Floats
     latency: Floats
     lag: Floats
+    route: NDArray[np.int32]
     offset: NDArray[np.int64]
     link: NDArray[np.int32]
     waiter: NDArray[np.int64]
@@ -101,19 +103,22 @@ class _Tasks:
         waiter, awaited, sums = waits_of(moves, schedule.collective)
         bandwidth = np.asarray([float(link.bandwidth) for link in links])
         carried = schedule.collective.bytes_of_chunks(size)[schedule.values.chunk[moved.value]]
-        transfer = np.repeat(np.arange(len(moves)), np.diff(moved.offset))
-        narrowest = np.full(len(moves), np.inf)
-        np.minimum.at(narrowest, transfer, bandwidth[moved.link])
-        seconds = carried / narrowest
-        busy = np.bincount(moved.link, seconds[transfer], len(links))
+        _, first = np.unique(moves.lane, return_index=True)
+        hops = np.diff(moved.offset)[first]
+        link = pieces(moved.link, moved.offset[first], hops)
+        narrowest = np.full(len(first), np.inf)
+        np.minimum.at(narrowest, np.repeat(np.arange(len(first)), hops), bandwidth[link])
+        seconds = carried / narrowest[moves.lane]
+        busy = np.bincount(link, np.repeat(np.bincount(moves.lane, seconds), hops), len(links))
         nothing = np.zeros(sums)
         return _Tasks(
             len(links),
             np.r_[seconds, nothing],
             np.r_[moves.latency[moves.path], nothing],
             np.zeros(len(moves) + sums),
-            np.r_[moved.offset, np.full(sums, moved.offset[-1])].astype(np.int64),
-            moved.link.astype(np.int32),
+            np.r_[moves.lane, np.full(sums, len(first))].astype(np.int32),
+            np.r_[0, np.cumsum(np.r_[hops, 0])],
+            link.astype(np.int32),
             waiter.astype(np.int64),
             awaited.astype(np.int64),
             len(moves),
