@@ -108,8 +108,9 @@ void FrameReceiver::release() {
   frame.state = State::empty;
   frame.elsewhere = nullptr;
   slots_.vacate(released_++);
-  // One of many: its sender may be short of slots.
-  due_ |= frame.header.length > StreamShape::kShortFrame && frames_[released_ % frames_.size()].state != State::empty;
+  // One of many: its sender may be short of slots. A report for each costs a packet, which two fast hosts feel.
+  due_ |= owed() >= late_ && frame.header.length > StreamShape::kShortFrame &&
+          frames_[released_ % frames_.size()].state != State::empty;
   link_.owe_credit(*this);
 }
 

@@ -13,10 +13,10 @@
 // credits there.
 //
 // A credit is the number of frames released so far, so it may arrive late, twice or in any order. It may wait for a
-// frame that goes the same way, as long as the sender has as many slots as Programs count on, unless a long frame is
-// followed by another. A slot takes as much memory as the largest frame that it has held, rounded up to a power of two.
-// Where a stream may hold more than `depth` frames, the long ones take turns with pieces of memory, last used first
-// used again, so that those remain in the caches.
+// frame that goes the same way, as long as the sender has as many slots as Programs count on, and one more if a long
+// frame is followed by another. A slot takes as much memory as the largest frame that it has held, rounded up to a
+// power of two. Where a stream may hold more than `depth` frames, the long ones take turns with pieces of memory, last
+// used first used again, so that those remain in the caches.
 #pragma once
 
 #include <bit>
