@@ -1,6 +1,7 @@
 #include "core/program/algorithms/hierarchical.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -187,19 +188,24 @@ std::vector<Flow> flows_of_all(const Machine& machine) {
   return flows;
 }
 
+/// To another box first: all that goes there leaves at once, in as few packets as it fits. What is handed on inside
+/// that box leaves before what is not.
 std::vector<Route> all_to_all_routes(const Machine& machine) {
   const std::uint32_t ranks = machine.ranks();
   std::vector<Route> routes;
   for (std::uint32_t shift = 0; shift < ranks; ++shift) {
     for (std::uint32_t from = 0; from < ranks; ++from) {
       const std::uint32_t to = (from + shift) % ranks;
-      const std::uint32_t via = machine.counterpart(to, machine.box_of(from));
+      const std::uint32_t via = machine.counterpart(from, machine.box_of(to));
       std::vector<std::uint32_t> path{from};
       if (via != from) path.push_back(via);
       if (to != path.back()) path.push_back(to);
       routes.push_back({.chunk = from * ranks + to, .path = std::move(path)});
     }
   }
+  std::ranges::stable_sort(routes, std::greater<>{}, [&machine](const Route& route) {
+    return std::pair(route.path.size(), machine.box_of(route.path.front()) != machine.box_of(route.path.back()));
+  });
   return routes;
 }
 

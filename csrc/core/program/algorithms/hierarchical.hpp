@@ -9,8 +9,8 @@
 // the owners of part j run a ring over the boxes; each owner sends the sum to its box. So a box's uplink carries as
 // much as if the box were one rank, spread over all of its ranks. The other collectives move over trees and routes of
 // depth two: all_gather floods a block to its counterparts, which flood their boxes; reduce_scatter is the reverse;
-// all_to_all goes first to the destination's counterpart in the own box, then across (as in PXN); rooted collectives go
-// through one leader per box.
+// all_to_all goes first to one's counterpart in the destination's box, so that all for a box leaves at once, then to
+// the destination; rooted collectives go through one leader per box.
 #pragma once
 
 #include <cstdint>
