@@ -21,7 +21,7 @@ from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline import search as pipeline
 from syntony.synth.engines.pipeline import slicing
-from syntony.synth.engines.pipeline.list_scheduling import _Tasks, at_pace, by_urgency
+from syntony.synth.engines.pipeline.list_scheduling import Ordering, _Tasks
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import Dull, Slices, in_slices
 from syntony.synth.lowering.lower import lower
@@ -102,7 +102,8 @@ def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: i
     assert cut.collective.unit * slices == schedule.collective.unit
     assert seconds_per_byte(cut) == seconds_per_byte(expand(schedule)) or len(schedule.rounds)
     due = Slices.of(schedule.collective.chunks, slices).due()
-    for ordered in (by_urgency(cut, size), by_urgency(cut, size, due), at_pace(cut, size, due, slices)):
+    orders = Ordering(cut, size)
+    for ordered in (orders.by_urgency(), orders.by_urgency(due), orders.at_pace(due, slices)):
         assert sorted(valid(ordered).transfers.value.tolist()) == sorted(cut.transfers.value.tolist())
 
 
@@ -265,7 +266,7 @@ def test_slices_that_are_due_one_after_another_overlap_sums_and_copies() -> None
     topology = parse("mesh:4x4,bandwidth=50e9")
     schedule = in_slices(forest.run(topology, Collective.make("all_reduce", 16), 1 << 20, Budget()), 2)
     due = np.arange(len(schedule.collective.chunks)) % 2 / 2
-    times = [simulate(valid(by_urgency(schedule, 1 << 20, when)), 1 << 20).seconds for when in (None, due)]
+    times = [simulate(valid(Ordering(schedule, 1 << 20).by_urgency(when)), 1 << 20).seconds for when in (None, due)]
     assert times[1] < times[0]
 
 

@@ -13,6 +13,7 @@ busiest link is busy with a slice (a turn). So an all_reduce copies its first sl
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,32 +27,57 @@ from syntony.synth.symmetry.groups import expand
 Floats = NDArray[np.float64]
 
 
-def by_urgency(schedule: Schedule, size: int, due: Floats | None = None) -> Schedule:
-    """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay.
+@dataclass(frozen=True, eq=False)
+class Ordering:
+    """Orders of a schedule for `size` bytes. Each is the whole schedule with other steps; bounds and proof stay."""
 
-    due   by chunk, when it is due: 0 at once, 1 when the busiest link has carried everything. Default: all at once
-    """
-    whole = expand(schedule)
-    if not len(whole.transfers):
-        return whole
-    tasks = _Tasks.of(whole, size)
-    if due is not None:
-        chunk = whole.values.chunk[whole.transfers.value]
-        tasks.lag[: len(chunk)] = due[chunk] * tasks.busiest
-    return _ordered(whole, *tasks.times())
+    schedule: Schedule
+    size: int
+
+    def by_urgency(self, due: Floats | None = None) -> Schedule:
+        """Steps by list scheduling.
+
+        due   by chunk, when it is due: 0 at once, 1 when the busiest link has carried everything. Default: all at once
+        """
+        tasks = self._tasks
+        return self._ordered(tasks if due is None else replace(tasks, lag=self._by_transfer(due) * tasks.busiest))
+
+    def at_pace(self, due: Floats, slices: int) -> Schedule:
+        """Steps that make no lane wait; the heaviest chunks are `slices` ones, each `due` a turn after the one before
+        (see `by_urgency`)."""
+        tasks = self._tasks
+        turn = np.zeros(len(tasks.latency))
+        turn[: tasks.transfers] = tasks.busiest / slices  # a slice shares its links with other lanes'
+        nowhere = np.full(len(tasks.route), len(tasks.offset) - 2, np.int32)
+        return self._ordered(replace(tasks, route=nowhere, latency=tasks.latency + turn), due)
+
+    @cached_property
+    def _whole(self) -> Schedule:
+        return expand(self.schedule)
+
+    @cached_property
+    def _tasks(self) -> _Tasks:
+        return _Tasks.of(self._whole, self.size)
+
+    def _by_transfer(self, due: Floats) -> Floats:
+        """Of every task: what its chunk's is; 0 for sums."""
+        found = np.zeros(len(self._tasks.lag))
+        found[: self._tasks.transfers] = due[self._whole.values.chunk[self._whole.transfers.value]]
+        return found
+
+    def _ordered(self, tasks: _Tasks, later: Floats | None = None) -> Schedule:
+        """By the times of the tasks; `later`: by chunk, how many times as long as the busiest link is busy."""
+        if not tasks.transfers:
+            return self._whole
+        start, depth = tasks.times()
+        if later is not None:
+            start = start + self._by_transfer(later)[: tasks.transfers] * tasks.busiest
+        return _ordered(self._whole, start, depth)
 
 
-def at_pace(schedule: Schedule, size: int, due: Floats, slices: int) -> Schedule:
-    """The whole schedule with steps that make no lane wait; its heaviest chunks are `slices` ones, each `due` a turn
-    after the one before (see `by_urgency`)."""
-    whole = expand(schedule)
-    if not len(whole.transfers):
-        return whole
-    tasks = _Tasks.of(whole, size)
-    tasks.latency[: len(whole.transfers)] += tasks.busiest / slices  # a slice shares its links with other lanes'
-    alone = replace(tasks, seconds=np.zeros(len(tasks.seconds)), route=np.full(len(tasks.route), tasks.route.max()))
-    start, depth = alone.times()
-    return _ordered(whole, start + due[whole.values.chunk[whole.transfers.value]] * tasks.busiest, depth)
+def by_urgency(schedule: Schedule, size: int) -> Schedule:
+    """The whole schedule, the most urgent transfers first; see `Ordering`."""
+    return Ordering(schedule, size).by_urgency()
 
 
 def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedule:
@@ -80,7 +106,7 @@ def _ordered(whole: Schedule, start: Floats, depth: NDArray[np.int32]) -> Schedu
 class _Tasks:
     """The columns of Tasks (csrc/solve/simulate/list_schedule.hpp): the transfers, then the sums of what they deliver.
 
-    route       lanes, and one without links for sums
+    route       lanes, and last one without links, for sums
     transfers   their number
     busiest     seconds for which the busiest link is busy
     """

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from syntony.base.rows import pieces
 from syntony.synth.bounds.distance import latency
-from syntony.synth.engines.pipeline.list_scheduling import at_pace, by_urgency
+from syntony.synth.engines.pipeline.list_scheduling import Ordering
 from syntony.synth.model.collective import ChunkTable
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfers
@@ -109,26 +109,26 @@ def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[i
     if len(schedule.transfers) <= MOST_TRANSFERS:
         whole = expand(schedule)
         for slices in _numbers(whole, size, MOST_TRANSFERS):
-            cut = _cut(whole, slices)
-            yield slices.most, {**_orders(cut, size, slices, stages), "by urgency": partial(by_urgency, cut, size)}
+            cut = Ordering(_cut(whole, slices), size)
+            yield slices.most, {**_orders(cut, slices, stages), "by urgency": cut.by_urgency}
 
 
 def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Orders:
     """The schedule in about `transfers` transfers, in the orders that are most often the best."""
     whole = expand(schedule)
     slices = _numbers(whole, size, transfers)[-1]
-    return _orders(_cut(whole, slices), size, slices, stages)
+    return _orders(Ordering(_cut(whole, slices), size), slices, stages)
 
 
-def _orders(cut: Schedule, size: int, slices: Slices, stages: int) -> Orders:
+def _orders(cut: Ordering, slices: Slices, stages: int) -> Orders:
     """Trees that share no link stream best at pace, one slice behind the other; if they share links, ordering by
     urgency is better."""
-    orders: dict[str, Callable[[], Schedule]] = {AS_CUT: lambda: cut}
+    orders: dict[str, Callable[[], Schedule]] = {AS_CUT: lambda: cut.schedule}
     if slices.most > 1:
-        orders["at pace"] = partial(at_pace, cut, size, slices.due(), slices.most)
-        orders["slices by urgency"] = partial(by_urgency, cut, size, slices.due())
+        orders["at pace"] = partial(cut.at_pace, slices.due(), slices.most)
+        orders["slices by urgency"] = partial(cut.by_urgency, slices.due())
     if stages > 1:
-        orders["slices and stages by urgency"] = partial(by_urgency, cut, size, slices.due(stages))
+        orders["slices and stages by urgency"] = partial(cut.by_urgency, slices.due(stages))
     return orders
 
 
