@@ -1,6 +1,7 @@
 #include "solve/simulate/links/fair_share.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -124,27 +125,61 @@ void FairShare::find_region(double floor) {
 }
 
 void FairShare::fill(double floor) {
-  const auto level_of = [this](std::uint32_t link) { return links_[link].left / links_[link].weight; };
+  double level = std::isfinite(floor) ? floor : 0;
+  const auto settle = [&](std::uint32_t link) {
+    const double now = level_of(link);
+    if (now > level * (1 + kSame)) level = now;
+    settle_riders(links_[link], level);
+  };
+  if (region_.size() <= kFew) {
+    fill_few(settle);
+  } else {
+    fill_many(settle);
+  }
+}
+
+/// Looks at all links again after each that is full.
+template <class Settle>
+void FairShare::fill_few(const Settle& settle) {
+  std::array<std::uint32_t, kFew> rising;
+  std::size_t count = 0;
+  for (const std::uint32_t link : region_) {
+    if (links_[link].rising > 0) rising[count++] = link;
+  }
+  while (count > 0) {
+    std::size_t kept = 0, lowest = 0;
+    double least = kUnsettled;
+    for (std::size_t at = 0; at < count; ++at) {
+      const std::uint32_t link = rising[at];
+      if (links_[link].rising == 0) continue;
+      const double now = level_of(link);
+      if (now < least) least = now, lowest = kept;
+      rising[kept++] = link;
+    }
+    count = kept;
+    if (count > 0) settle(rising[lowest]);
+  }
+}
+
+/// Keeps the links in a heap.
+template <class Settle>
+void FairShare::fill_many(const Settle& settle) {
   levels_.clear();
   for (const std::uint32_t link : region_) {
     if (links_[link].rising > 0) levels_.push_back({level_of(link), link});
   }
   std::ranges::make_heap(levels_, std::greater{});
-  double level = std::isfinite(floor) ? floor : 0;
   while (!levels_.empty()) {
-    const auto [known, number] = levels_.front();
+    const auto [known, link] = levels_.front();
     std::ranges::pop_heap(levels_, std::greater{});
-    Link& link = links_[number];
     levels_.pop_back();
-    if (link.rising == 0) continue;
-    const double now = level_of(number);
-    if (now > known * (1 + kSame)) {
-      levels_.push_back({now, number});
+    if (links_[link].rising == 0) continue;
+    if (const double now = level_of(link); now > known * (1 + kSame)) {
+      levels_.push_back({now, link});
       std::ranges::push_heap(levels_, std::greater{});
       continue;
     }
-    if (now > level * (1 + kSame)) level = now;
-    settle_riders(link, level);
+    settle(link);
   }
 }
 

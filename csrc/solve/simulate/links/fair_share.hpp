@@ -46,6 +46,7 @@ class FairShare {
 
  private:
   static constexpr double kUnsettled = std::numeric_limits<double>::infinity();
+  static constexpr std::size_t kFew = 64;  // links that are found faster without a heap
 
   struct Place {  // a flow on a link, seen from the flow
     std::uint32_t link;
@@ -77,7 +78,12 @@ class FairShare {
   void enter(std::uint32_t link);
   [[nodiscard]] double floor() const;
   void find_region(double floor);
+  [[nodiscard]] double level_of(std::uint32_t link) const { return links_[link].left / links_[link].weight; }
   void fill(double floor);
+  template <class Settle>
+  void fill_few(const Settle& settle);
+  template <class Settle>
+  void fill_many(const Settle& settle);
   void settle_riders(Link& link, double level);
 
   // Per flow. Columns, because filling reads rates far more often than anything else.

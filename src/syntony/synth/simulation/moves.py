@@ -141,14 +141,14 @@ def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int |
     slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
     waiter, awaited, sums = waits_of(moves, collective)
     each = len(moves) + sums
-    base = np.arange(slices)[:, None] * each
     bytes_ = np.zeros((slices, each))
     bytes_[:, : len(moves)] = carried / slices
     latency = np.zeros((slices, each))
     latency[:, : len(moves)] = moves.latency[moves.lane]
     chosen = np.full((slices, each), len(moves.latency) - 1)
     chosen[:, : len(moves)] = moves.path
-    turns = _turns(moves, slices, each)
+    offset, awaited = cut(waiter, awaited, each)
+    base = np.arange(slices)[:, None] * each
     return MovedFlows(
         Flows.make(
             moves.paths,
@@ -156,21 +156,31 @@ def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int |
             bytes_.reshape(-1),
             latency=latency.reshape(-1),
             set=chosen.reshape(-1),
-            after=cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
-            after_left=cut(*turns, slices * each),
+            after=(
+                np.r_[0, (np.arange(slices)[:, None] * offset[-1] + offset[1:]).reshape(-1)],
+                (base + awaited).reshape(-1),
+            ),
+            after_left=_turns(moves, slices, each),
         ),
         slices,
     )
 
 
 def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
-    """Pairs of flows: which leaves after which on its lane; a slice has `each` of them."""
-    count = len(moves)
-    row, piece = np.tile(np.arange(count), slices), np.repeat(np.arange(slices), count)
-    order = np.lexsort((row, moves.step[row], piece + moves.step[row], moves.lane[row]))
-    flow, lane = (piece * each + row)[order], moves.lane[row[order]]
+    """Which flow must have left before each begins, as an offset column and a flat one; a slice has `each` of them."""
+    by_step = np.lexsort((moves.step, moves.lane))
+    lane, step = moves.lane[by_step].astype(np.int64), moves.step[by_step].astype(np.int64)
+    turns = slices + int(step.max(initial=0))
+    # Of one turn, the last slice comes first: it is at the earliest step.
+    piece = np.arange(slices)[::-1, None]
+    turn = (lane * turns + step + piece).reshape(-1)
+    order = np.argsort(turn, kind="stable")
+    flow, lane = (piece * each + by_step).reshape(-1)[order], turn[order] // turns
     follows = lane[1:] == lane[:-1]
-    return flow[1:][follows], flow[:-1][follows]
+    before = np.full(slices * each, -1)
+    before[flow[1:][follows]] = flow[:-1][follows]
+    waits = before >= 0
+    return np.r_[0, np.cumsum(waits)], before[waits]
 
 
 def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:

@@ -72,7 +72,9 @@ def simulate(
     number, row = np.divmod(flow, len(moved.flows) // moved.slices)
     shown = np.flatnonzero(row < (0 if found else len(moves)))
     paths = hops.flows.paths if hops else moves.paths
-    routes = [tuple(link for link in route if link < links) for route in paths.all_links()]
+    routes = paths.all_links()
+    if len(moves.capacity) > links:  # without the limits that are no links
+        routes = [tuple(link for link in route if link < links) for route in routes]
     names, path = row[shown], sets[shown]
     if found and listed:
         names = np.tile(np.arange(len(found.move_of)), moved.slices)
