@@ -104,16 +104,16 @@ def test_where_latency_matters_two_slow_engines_work_at_once(
     slow = agenda.beside(2)
     assert slow is not None
     assert slow.engine == "pipeline"
-    prompt = []
+    prompt: list[str] = []
     for question in agenda.prompt():
+        agenda.hear(Found(question.engine, schedule, 20.0 if question.engine == "bfb" else 2.0 + len(prompt) / 100))
         prompt.append(question.engine)
-        agenda.hear(Found(question.engine, schedule, 20.0 if question.engine == "bfb" else 2.0))
     assert ("greedy" in prompt) == early  # its crossing messages wait for something faster to be known
     asked: list[tuple[str, bool]] = []
     while (question := agenda.next([slow], 2)) and len(asked) < 20:
         asked.append((question.engine, isinstance(question, Cutting)))
         if not isinstance(question, Cutting):
-            agenda.hear(Found(question.engine, schedule, 2.0))
+            agenda.hear(Found(question.engine, schedule, 2.0 + len(asked) / 200))
     assert asked.index(("hierarchy", False)) < asked.index(("teccl", False))
     before = {engine for engine, cutting in asked[: asked.index(("teccl", False))] if cutting}
     assert before >= {"forest", "greedy", "hierarchy"}
@@ -138,6 +138,22 @@ def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -
     assert agenda.next([], 2) is None
     agenda.hear(Found("teccl", schedule, 1.9))
     assert agenda.next([], 2) is not None
+
+
+def test_what_another_engine_found_is_not_cut_twice(small: tuple[Topology, Collective]) -> None:
+    """A slow engine tries the results of quick ones: it does not lead by them, so a better slow one goes on first."""
+    topology, collective = small
+    known = forest.run(topology, collective, 1 << 20, Budget())
+    other = in_slices(known, 2)
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl")]
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), slow)
+    assert [agenda._slow_question().engine for _ in slow] == ["pipeline", "teccl"]
+    agenda.hear(Found("forest", known, 2.0))
+    agenda.hear(Found("pipeline", other, 2.1))
+    agenda.hear(Found("teccl", known, 1.9999))  # as a rougher simulation says
+    assert agenda._leader_again({"pipeline": 1.0, "teccl": 1.0}) == Resumed("pipeline")
+    asked = [agenda._cut(set()) for _ in range(3)]
+    assert [one and one.engine for one in asked] == ["forest", "pipeline", None]
 
 
 def test_what_an_engine_chose_in_the_end_is_cut_though_it_is_slower_before(small: tuple[Topology, Collective]) -> None:

@@ -28,6 +28,7 @@ from syntony.synth.engines.registry import engine_named
 from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, busiest, cores, seconds_at
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.long_messages import AGREED
 from syntony.topologies.topology import Topology
 
 __all__ = ["Found", "Refused", "attempts", "candidates", "run", "seconds_at"]
@@ -283,7 +284,7 @@ class _Agenda:
         self._reached: dict[str, float] = {}  # by engine, seconds of its best answer
         self._least: dict[str, float] = {}  # by engine, seconds of its best answer before it is cut
         self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
-        self._told: set[tuple[str, float]] = set()  # all results before they are cut: engines and seconds
+        self._told: list[Found] = []  # all results before they are cut, each once
 
     def prompt(self) -> Iterator[Question]:
         """Questions for this process, on a small network: they are answered before a worker has started."""
@@ -383,16 +384,23 @@ class _Agenda:
             self._startups = latency > STARTUPS * answer.schedule.bounds.seconds(self._size)
             self._soon.sort(key=lambda engine: (engine in SPARED and not self._startups, self._place[engine]))
         self._best = min(self._best, answer.seconds)
-        self._reached[answer.engine] = min(answer.seconds, self._reached.get(answer.engine, float("inf")))
-        told = answer.engine, answer.seconds
-        if answer.cut or told in self._told:
+        if self._repeats(answer):
             return
-        self._told.add(told)
+        self._reached[answer.engine] = min(answer.seconds, self._reached.get(answer.engine, float("inf")))
+        if answer.cut:
+            return
+        self._told.append(answer)
         if answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds
             self._uncut = [one for one in self._uncut if one.engine != answer.engine]
         if len(answer.schedule.transfers) <= MOST_TRANSFERS and busiest(answer.schedule, self._size) < self._best:
             self._uncut.append(answer)  # else cuts of it are not faster
+
+    def _repeats(self, answer: Found) -> bool:
+        """Whether the schedule is known: an engine tells its result again at its end, and slow ones try the results of
+        quick ones. It is neither cut twice, nor does its second engine lead by it."""
+        near = (one for one in self._told if abs(one.seconds - answer.seconds) <= AGREED * one.seconds)
+        return not answer.cut and any(one.schedule.transfers == answer.schedule.transfers for one in near)
 
 
 def most_workers() -> int:
