@@ -104,25 +104,33 @@ Execution::~Execution() {
   }
 }
 
+// Lanes take turns: what one has just sent, another may copy while it is in the caches, and no lane waits for all that
+// another can do.
 bool Execution::step(const Pace& pace) {
-  bool moved = false;
-  for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    Lane& lane = lanes_[l];
-    const std::span<const Instruction> instructions = agent_.lanes[l];
-    for (std::uint32_t i = 0; i < pace.instructions && lane.iteration != Lane::finished; ++i) {
-      const Instruction& instruction = instructions[lane.instruction];
-      const std::uint32_t slice = lane.iteration - instruction.skew;
-      if (!ready(instruction, slice) || !perform(instruction, slice, pace.frames)) {
-        expect_ahead(lane, instructions);
-        break;
-      }
-      moved = true;
-      if (lane.expected > 0) --lane.expected;
-      advance(lane, instructions);
-      if (lane.iteration == Lane::finished) --unfinished_lanes_;
-    }
+  std::uint32_t turns = 0;
+  while (turns < pace.instructions) {
+    bool moved = false;
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) moved |= step(lane, pace.frames);
+    if (!moved) break;
+    ++turns;
   }
-  return moved;
+  return turns > 0;
+}
+
+bool Execution::step(std::size_t l, std::uint32_t frames) {
+  Lane& lane = lanes_[l];
+  if (lane.iteration == Lane::finished) return false;
+  const std::span<const Instruction> instructions = agent_.lanes[l];
+  const Instruction& instruction = instructions[lane.instruction];
+  const std::uint32_t slice = lane.iteration - instruction.skew;
+  if (!ready(instruction, slice) || !perform(instruction, slice, frames)) {
+    expect_ahead(lane, instructions);
+    return false;
+  }
+  if (lane.expected > 0) --lane.expected;
+  advance(lane, instructions);
+  if (lane.iteration == Lane::finished) --unfinished_lanes_;
+  return true;
 }
 
 void Execution::advance(Lane& lane, std::span<const Instruction> instructions) const {

@@ -90,6 +90,8 @@ class Execution {
     std::size_t elements;
   };
 
+  /// Performs the lane's next instruction, if that can happen now and keeps at most `frames` on their way.
+  bool step(std::size_t lane, std::uint32_t frames);
   /// Moves the lane to its next instruction that has a slice. Skews never decrease, so the instructions of an iteration
   /// are adjacent.
   void advance(Lane& lane, std::span<const Instruction> instructions) const;
