@@ -35,7 +35,7 @@ from syntony.base.rows import in_order, pieces
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError, bounded
-from syntony.synth.engines.hierarchy.lines import Wires, wires_of
+from syntony.synth.engines.wires import Wires, wires_of
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder

@@ -32,7 +32,7 @@ def fixed_rooms(network: Network, trees: Sequence[int], bound: Fraction) -> list
 
     `bound` is seconds per unit of trees that no packing can beat.
     """
-    search = _Search(network, trees)
+    search = Search(network, trees)
     low, high = Fraction(0), bound
     while not search.fit(high):
         low, high = high, 2 * high
@@ -50,8 +50,8 @@ def fixed_rooms(network: Network, trees: Sequence[int], bound: Fraction) -> list
             low = middle
 
 
-class _Search:
-    """Whether trees fit within a time, in seconds per weight of a tree."""
+class Search:
+    """Whether trees fit on the links, or within a time, in seconds per weight of a tree."""
 
     def __init__(self, network: Network, trees: Sequence[int]) -> None:
         self.arcs = Arcs.of(network)
@@ -67,14 +67,17 @@ class _Search:
 
     def fit(self, time: Fraction) -> bool:
         """Whether all trees fit, not considering relays."""
-        rooms = self.rooms(time)
+        return self.suffice(self.rooms(time))
+
+    def suffice(self, rooms: Sequence[int]) -> bool:
+        """Whether all trees fit on links that may carry so many, not considering relays."""
         if not self._all_reached(rooms):
             return False
         arcs = replace(self.arcs, capacity=tuple(rooms), unit=Fraction(1))
         cut = crowded_cut(arcs, self.supply, self.sinks, Fraction(1))
         return cut is None or cut.share <= cut.bandwidth
 
-    def _all_reached(self, rooms: list[int]) -> bool:
+    def _all_reached(self, rooms: Sequence[int]) -> bool:
         """Whether links with capacity lead from every root to every member; other cuts would have infinite load."""
         leaving: dict[int, list[int]] = {}
         for tail, head, room in zip(self.arcs.tails.tolist(), self.arcs.heads.tolist(), rooms, strict=True):

@@ -19,9 +19,10 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root. From 192 ranks on, a few trees and their images under turns about the root are tried
-first, as they take a second and are four or five hops deep (forest/turned.py). reduce_scatter and reduce are these in
-reverse (symmetry/reversal.py). all_reduce sums along one set of trees and copies along another. If dividing the links
+broadcast packs trees of one root. Shallow ones stream best, so it also tries the trees of two hosts, repeated
+along two binary trees of hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as
+slow as the bound allows (forest/narrowed.py). reduce_scatter and reduce are these in reverse (symmetry/reversal.py).
+all_reduce sums along one set of trees and copies along another. If dividing the links
 between both by a linear program is faster than reduce_scatter followed by all_gather (as on meshes:
 bounds/references.py), the roots get the shares of that program, rounded to 1 part in 1,000. gather,
 scatter and all_to_all have no trees.
@@ -48,10 +49,11 @@ from syntony.synth.bounds.throughput import bounds_of, throughput
 from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
 from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
+from syntony.synth.engines.forest.narrowed import narrowed
 from syntony.synth.engines.forest.orbits import trees_by_orbits
 from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
-from syntony.synth.engines.forest.turned import turned_trees
-from syntony.synth.model.bound import Cut
+from syntony.synth.engines.forest.two_trees import along_two_trees
+from syntony.synth.model.bound import Cut, Throughput
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
@@ -63,14 +65,16 @@ from syntony.topologies.topology import Topology
 FOLDED = 512
 """From this many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 GROWN = 192
-"""From this many ranks on, a local search grows the trees of all ranks first, and those of a single root are sought by
-symmetry; trees are packed exactly only if that leaves a gap."""
+"""From this many ranks on, a local search grows the trees of all ranks first, and those of a single root are repeated;
+trees are packed exactly only if that leaves a gap."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
 """Number of trees to which the linear program's solution is rounded,"""
 LOSS = 1e-3
 """after taking this much off, to make up for what rounding takes off the links."""
+ROUNDING = 1e-9
+"""Times that differ by this part only are equal."""
 
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
@@ -199,18 +203,38 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
         return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
-    if collective.kind == "broadcast" and collective.ranks >= GROWN:
-        turned = turned_trees(network)
-        if turned is not None and _seconds(network, turned) <= float((1 + _GOOD) * bound.seconds_per_byte):
-            return turned
+    return _of_one_root(network, owed, bound) if collective.kind == "broadcast" else _filled(network, owed, bound)
+
+
+def _of_one_root(network: Network, owed: Integers, bound: Throughput) -> Trees:
+    """The shallowest of the trees of a broadcast that are tried, then the fewest. Raises EngineError."""
+    large = network.collective.ranks >= GROWN
+    ways = []
+    repeated = along_two_trees(network, lambda two: pack(two.topology, two.collective))
+    most = (1 + float(_GOOD if large else ROUNDING)) * float(bound.seconds_per_byte)
+    if repeated is not None and _seconds(network, repeated) <= most:
+        ways.append(repeated)
+    if not large or not ways:
+        ways.append(_filled(network, owed, bound))
+    if not large:
+        ways.append(_filled(network, owed, bound, narrow=True))
+    return min(ways, key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)))
+
+
+def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False) -> Trees:
+    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them.
+
+    `narrow`: on as little of it as they need. Raises EngineError.
+    """
+    per_unit = bound.seconds_per_byte / network.collective.unit
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
 
     def filling(links: tuple[int, ...]) -> Trees:
-        trees = lcm(*(room[link].denominator for link in links))
-        return _packed(
-            network, [trees * weight for weight in owed.tolist()], [int(trees * share) for share in room.values()]
-        )
+        count = lcm(*(room[link].denominator for link in links))
+        trees = [count * weight for weight in owed.tolist()]
+        rooms = [int(count * share) for share in room.values()]
+        return _packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
 
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
         return filling(tight)

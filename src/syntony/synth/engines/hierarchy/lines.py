@@ -4,18 +4,16 @@ r"""Schedules of single lines of a level: the network of a line, and a schedule 
      sw0   /   │   \                         and its schedule mapped to every line
           0    1    2         3  4  5        of equal shape, by renaming links
 
-The wires of a line are the links on routes with the fewest links between its ranks, without other ranks on them.
+A line's network is that of engines/wires.py.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syntony._solve import ShortestPaths
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.flow import search as flow
@@ -27,46 +25,7 @@ from syntony.synth.model.routes import Route, routes_of
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.values import ValueBuilder
 from syntony.synth.symmetry.groups import expand
-from syntony.topologies.topology import Link, Node, Topology
-
-Integers = NDArray[np.signedinteger]
-
-
-@dataclass(frozen=True, eq=False)
-class Wires:
-    """A line's own network: its rank i is the line's i-th, its link i is link `links[i]` of the whole topology."""
-
-    topology: Topology
-    links: Integers
-
-
-def wires_of(topology: Topology, line: Integers) -> Wires:
-    """The wires of a line, given by its ranks in the topology. Raises EngineError if it is not connected."""
-    members = line.tolist()
-    network = Network(topology, Collective.make("all_gather", members=members))
-    usable = np.asarray([link.id for link in network.links], np.int64)
-    tails, heads = (np.ascontiguousarray(ends[usable], np.int32) for ends in topology.ends)
-    count = len(topology.nodes)
-    ones = np.ones(len(usable))
-    away, towards = ShortestPaths(count, tails, heads, ones), ShortestPaths(count, heads, tails, ones)
-    reach = np.asarray([towards.distances(member) for member in members])  # from every node to each member
-    kept = np.zeros(len(usable), bool)
-    for member in members:
-        far = away.distances(member)
-        kept |= (far[tails] + 1 + reach[:, heads] == far[members][:, None]).any(axis=0)
-        if np.isinf(far[members]).any():
-            other = members[int(np.isinf(far[members]).argmax())]
-            raise EngineError(f"engine hierarchy: no wires of their level join ranks {member} and {other}")
-    links = usable[kept]
-    inner = np.setdiff1d(np.concatenate([tails[kept], heads[kept]]), line)
-    number = {node: position for position, node in enumerate([*members, *inner.tolist()])}
-    nodes = [Node(position, topology.nodes[node].kind, f"{topology.nodes[node].kind}{position}")
-             for node, position in number.items()]  # fmt: skip
-    renamed = [
-        Link(position, number[link.src], number[link.dst], link.alpha, link.bandwidth)
-        for position, link in enumerate(topology.links[link] for link in links.tolist())
-    ]
-    return Wires(Topology("a line", tuple(nodes), tuple(renamed)), links)
+from syntony.topologies.topology import Topology
 
 
 class LineSolver:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from syntony.base.rows import ascending, pieces
 from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.hierarchy.compositions import Composition
-from syntony.synth.engines.hierarchy.lines import LineSolver, wires_of
+from syntony.synth.engines.hierarchy.lines import LineSolver
+from syntony.synth.engines.wires import wires_of
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder
