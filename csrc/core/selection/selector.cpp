@@ -32,6 +32,9 @@ constexpr std::size_t kRingChunk = 64_KiB;         // and the same two of `ring`
 constexpr std::size_t kHalvedRingChunk = 256_KiB;
 constexpr std::size_t kTwoLevelBytes = 512_KiB;  // between two hosts; with more hosts, every rank receives more
 
+constexpr std::size_t kPairedBytes = 32_KiB;  // of two ranks per host, enough to count by how sockets carry them,
+constexpr std::size_t kPairedMost = 1_MiB;    // and to hide that
+
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
 
 /// The messages that a rank sends one after another in `recursive_doubling`: those beyond a power of two have partners.
@@ -49,6 +52,12 @@ std::uint32_t bruck_blocks(std::uint32_t ranks) {
   for (std::uint32_t distance = 1; distance < ranks; ++distance)
     blocks += static_cast<std::uint32_t>(std::popcount(distance));
   return blocks;
+}
+
+/// Two hosts of two ranks which are neighbours on the ring of all: then two of its four connections lead between hosts.
+bool neighbours_in_pairs(std::span<const std::vector<std::uint32_t>> boxes) {
+  const auto pair = [](const std::vector<std::uint32_t>& box) { return box.size() == 2 && (box[0] + box[1]) % 2 == 1; };
+  return boxes.size() == 2 && std::ranges::all_of(boxes, pair);
 }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
@@ -124,6 +133,10 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
     const std::size_t others = boxes_.size() - 1;
     if (collective == Collective::all_reduce && others * others * bytes <= kTwoLevelBytes) {
       return {"two_level", "some ranks are near each other; so few bytes that one hop between the others counts most"};
+    }
+    if (collective == Collective::all_to_all && crowded_ && bytes > kPairedBytes && bytes < kPairedMost &&
+        neighbours_in_pairs(boxes_)) {
+      return {"ring", "pairs of ranks share processors: each connection carries most one way, which costs them less"};
     }
     return {"hierarchical", hosts_ < ranks_ ? "hosts have several ranks each" : "some hosts are near each other"};
   }

@@ -414,6 +414,18 @@ def test_what_a_hop_is_worth_depends_on_who_has_processors() -> None:
         assert [automatic_choice(collective, 8, eight, crowded)[0] for crowded in (False, True)] == [few, few]
 
 
+def test_pairs_that_share_processors_exchange_around_a_ring() -> None:
+    neighbours, apart = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
+    sizes = (32 << 10, 64 << 10, 512 << 10, 1 << 20)
+
+    def chosen(boxes: list[list[int]], crowded: bool) -> list[str]:
+        return [automatic_choice("all_to_all", size, boxes, crowded)[0] for size in sizes]
+
+    assert chosen(neighbours, True) == ["hierarchical", "ring", "ring", "hierarchical"]
+    assert chosen([[1, 2], [0, 3]], True) == chosen(neighbours, True)
+    assert chosen(neighbours, False) == chosen(apart, True) == ["hierarchical"] * len(sizes)
+
+
 def racked(group: Verbs, names: tuple[str, ...], effort: object, between: float = 1e8) -> Measurements:
     """What a probe measures where the wire between two racks is slower, if it is."""
     rack = np.array([0, 0, 0, 0, 1, 1, 1])[: group.size]
