@@ -190,10 +190,13 @@ def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     cut = agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0})
     assert isinstance(cut, Cutting)
     assert cut.engine == "sccl"
-    assert agenda.turn(cut) == float("inf")
+    assert 0 < agenda.turn(cut) < 60
     assert isinstance(agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}), Cutting)  # of pipeline
     assert isinstance(agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}), Cutting)  # of teccl, which is at work
     assert agenda.next([second], 2, {"pipeline": 2.0, "sccl": 1.0}) == Resumed("sccl")
+    assert agenda.next([second], 2, {"pipeline": 2.0, cut.name: 1.0}) == Resumed(cut.name)
+    agenda.hear(Found("sccl", schedule, 1.9, cut=True))
+    assert agenda.next([second], 2, {cut.name: 30.0, "sccl": 1.0}) == Resumed(cut.name)  # it leads
 
 
 @pytest.mark.parametrize(("size", "startups"), [(16 << 10, True), (1 << 30, False)])

@@ -6,7 +6,7 @@
     kept                                           greedy
 
 Each engine runs in its own process (workers.py), so a stuck one delays nobody, and a late one is ended. Slow engines
-take turns: they are paused and resumed, and the one that leads goes on beside the others. The search ends when a
+and cuts take turns: they are paused and resumed, and what leads goes on beside the others. The search ends when a
 schedule is as fast as the bounds allow, when all engines have answered, or when time is up; then the best schedule so
 far is returned. Its proof lists the engines and their results.
 
@@ -61,7 +61,7 @@ SEARCHING = 0.9
 """The part of a quick engine's time for its search; the rest is for the work after it (proof, bounds, simulation). Slow
 ones report what they find in between, so they search to the end."""
 TURN = 0.25
-"""A slow engine's turn, if others wait: this part of the time limit. It is to begin, and to have a first result."""
+"""The turn of a slow engine, or of cuts: this part of the time limit. It is to begin, and to have a first result."""
 END = 0.05
 """Seconds by which the last turn is longer than the time that is left: an engine whose search ends with it answers."""
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -243,7 +243,7 @@ def attempts(
                     if more is None:
                         break
                     if isinstance(more, Resumed):
-                        workers.resume(more.engine, agenda.turn(more))
+                        workers.resume(more.name, agenda.turn(more))
                     else:
                         workers.ask(more, agenda.turn(more))
                 if not workers.busy:
@@ -259,9 +259,9 @@ def attempts(
 
 @dataclass(frozen=True)
 class Resumed:
-    """The turn of an engine that is paused."""
+    """The turn of a question that is paused."""
 
-    engine: str
+    name: str
 
 
 class _Agenda:
@@ -284,6 +284,7 @@ class _Agenda:
         self._reached: dict[str, float] = {}  # by engine, seconds of its best answer
         self._least: dict[str, float] = {}  # by engine, seconds of its best answer before it is cut
         self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
+        self._cut_of: dict[str, str] = {}  # by name of what cuts results, whose they are
         self._told: list[Found] = []  # all results before they are cut, each once
 
     def prompt(self) -> Iterator[Question]:
@@ -300,21 +301,28 @@ class _Agenda:
     ) -> Question | Cutting | Resumed | None:
         """The next question, if of `most` workers those are busy with others; None if there is none (for now).
 
-        `paused`: engines whose turn is over, and the seconds that they took so far.
+        `paused`: by name, questions whose turn is over, and the seconds that they took so far.
         """
         at_work = {one.engine for one in busy if isinstance(one, Question)}
         slow = len(at_work & self._slow)
         several = most > 1
+        resting = {name: spent for name, spent in paused.items() if name in self._slow}
         return (
-            (self._leader_again(paused) if several else None)
+            self._best_cuts_again(paused)
+            or (self._leader_again(resting) if several else None)
             or self._cut_near(at_work, NEAR)
-            or (self._slow_one(paused) if several and slow < 1 else None)
+            or (self._slow_one(resting) if several and slow < 1 else None)
             or (self._cut_near(at_work, HOPEFUL) if self._startups else None)
-            or (self._slow_one(paused) if several and slow < 2 and self._second_in_turn() else None)
+            or (self._slow_one(resting) if several and slow < 2 and self._second_in_turn() else None)
             or (self._quick_question() if self._soon else None)
             or self._cut(at_work)
             or self._slow_one(paused)
         )
+
+    def _best_cuts_again(self, paused: Collection[str]) -> Resumed | None:
+        """Cuts of the engine that has the best result of all go on; others wait until nothing else does."""
+        best = min(self._reached, key=lambda engine: self._reached[engine], default="")
+        return next((Resumed(name) for name in paused if self._cut_of.get(name) == best), None)
 
     def _leader_again(self, paused: Collection[str]) -> Resumed | None:
         """The slow engine that has the best result goes on; where latency matters and another result is near, not
@@ -336,10 +344,10 @@ class _Agenda:
         return self._cut(at_work) if any(near) else None
 
     def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
-        """Slow ones that have not begun, in their order; then the one that took the least time goes on."""
+        """Slow ones that have not begun, in their order; then what took the least time goes on."""
         if self._beside:
             return self._slow_question()
-        return Resumed(min(paused, key=lambda engine: paused[engine])) if paused else None
+        return Resumed(min(paused, key=lambda name: paused[name])) if paused else None
 
     def _second_in_turn(self) -> bool:
         """Whether a slow engine is to begin beside another: before quick ones only where latency matters."""
@@ -355,9 +363,9 @@ class _Agenda:
             return None
         best = min(self._uncut, key=lambda one: (one.engine in at_work, one.seconds))
         self._uncut.remove(best)
-        waited = best.seconds > self._best and (self._soon or self._beside)
-        left = self._budget.left() * (PATIENCE if waited else 1.0)
-        return Cutting(best, self._size, left, self._best)
+        cutting = Cutting(best, self._size, self._budget.left(), self._best)
+        self._cut_of[cutting.name] = best.engine
+        return cutting
 
     def _quick_question(self) -> Question:
         left, self._first = self._budget.left() * (1.0 if self._first else PATIENCE), False
@@ -371,7 +379,7 @@ class _Agenda:
 
     def turn(self, asked: Question | Cutting | Resumed) -> float:
         """Seconds after which it is paused."""
-        if isinstance(asked, Cutting) or asked.engine not in self._slow:
+        if isinstance(asked, Question) and asked.engine not in self._slow:
             return float("inf")
         return min(TURN * self._budget.timeout, self._budget.left() + END)
 

@@ -84,6 +84,11 @@ class Question:
     cuts: bool = True
     beat: float = float("inf")
 
+    @property
+    def name(self) -> str:
+        """What it is called among all that one search asks."""
+        return self.engine
+
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
         """Runs the engine in this process: yields its result, and then faster cuts of it.
 
@@ -128,6 +133,11 @@ class Cutting:
     def engine(self) -> str:
         """Whose schedule it is."""
         return self.found.engine
+
+    @property
+    def name(self) -> str:
+        """What it is called among all that one search asks."""
+        return f"cuts of {self.engine}, {self.found.seconds:.9g} s"
 
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
         """The cuts, in this process, each if it is faster than those before; they are all that is told."""
@@ -227,9 +237,9 @@ class Workers:
 
     @property
     def paused(self) -> dict[str, float]:
-        """The engines whose questions are paused, and the seconds they took so far."""
+        """By name, the questions that are paused, and the seconds they took so far."""
         waiting = (worker for worker in self._asked.values() if worker.paused)
-        return {worker.question.engine: worker.spent() for worker in waiting if worker.question}
+        return {worker.question.name: worker.spent() for worker in waiting if worker.question}
 
     def now(self) -> float:
         """Seconds: what this process took, and beside it each worker, as if it had a processor to itself.
@@ -251,11 +261,11 @@ class Workers:
         worker.ask(question, self._begins(), turn)
         self._asked[worker.connection] = worker
 
-    def resume(self, engine: str, turn: float = float("inf")) -> None:
-        """Lets the worker go on that was paused at that engine's question."""
+    def resume(self, name: str, turn: float = float("inf")) -> None:
+        """Lets the worker go on that was paused at the question of that name."""
         assert self.busy < self.most
         waiting = (worker for worker in self._asked.values() if worker.paused and worker.question)
-        worker = next(one for one in waiting if one.question and one.question.engine == engine)
+        worker = next(one for one in waiting if one.question and one.question.name == name)
         worker.resume(self._begins(), turn)
 
     def _begins(self) -> float:
