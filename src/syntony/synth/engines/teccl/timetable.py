@@ -76,21 +76,24 @@ def _starts(ways: Ways, wants: Sequence[Want], hops: Sequence[Hop], size: float)
         below[parent].append(number)
         if parent >= 0:
             tail[parent] = max(tail[parent], travel[parent] + tail[number])
-    free = np.zeros(ways.orbits + 1)
+    # Lists, because routes have so few links that a call of NumPy takes longer than a loop.
+    links, occupied = ways.orbit.tolist(), ways.occupied.tolist()
+    free = [0.0] * (ways.orbits + 1)
     starts = np.zeros(len(hops))
     waiting = [(0.0, -tail[number], number, 0.0) for number in below[-1]]
     heapq.heapify(waiting)
     while waiting:
         start, urgency, number, since = heapq.heappop(waiting)
-        orbit = ways.orbit[hops[number].route]
-        begin = max(since, float(free[orbit].max()))
+        route = hops[number].route
+        begin = max(since, *(free[link] for link in links[route]))
         if begin > start:
             heapq.heappush(waiting, (begin, urgency, number, since))
             continue
         starts[number] = begin
-        free[orbit] = begin + seconds[number] * ways.occupied[hops[number].route]
+        for link, spent in zip(links[route], occupied[route], strict=True):
+            free[link] = begin + seconds[number] * spent
         free[ways.orbits] = 0.0  # the dummy link is always free
+        arrival = begin + travel[number]
         for child in below[number]:
-            arrival = begin + travel[number]
             heapq.heappush(waiting, (arrival, -tail[child], child, arrival))
     return starts
