@@ -12,6 +12,10 @@ One frame of 9,000 bytes fits --packet's default, so what the processors do is m
 hops each, and nobody is much faster than raw TCP. With --packet 64K --rate 200gbit, packets as network cards make and
 merge them, copies decide, and so does what the two ends do with the data.
 
+By default, no all_gather can be 1.2 times as fast as the best MPI's. For 16 MiB, 937 packets travel each way, and take
+both cores 5.6 ms, 6 us each, whatever the buffers, sizes of writes, connections or cores; MPI takes 6.3 ms, the copy of
+the own block included.
+
 All take turns in one run. Goals: in place, 0.85 of raw TCP's speed at 16 MiB and more; 1.5 times gloo's and 1.2 times
 the best MPI's there; 8 bytes within 1.3 times what raw TCP takes.
 """
