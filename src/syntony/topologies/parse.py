@@ -38,7 +38,6 @@ from syntony.topologies.families import FAMILIES
 from syntony.topologies.families.family import Family, Parameter
 from syntony.topologies.graph.degraded import degraded
 from syntony.topologies.graph.group import group_view
-from syntony.topologies.readers import read
 from syntony.topologies.topology import Topology, TopologyError
 
 
@@ -86,6 +85,8 @@ def _group(topology: Topology, text: str) -> Iterator[int]:
 def _intact(name: str) -> Topology:
     """The topology of a name without damage."""
     if name.startswith("file:"):
+        from syntony.topologies.readers import read  # not wanted by names
+
         return read(name.removeprefix("file:"))
     name = "".join(name.split())
     family_name, colon, text = name.partition(":")
