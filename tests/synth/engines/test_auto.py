@@ -151,7 +151,7 @@ def test_what_another_engine_found_is_not_cut_twice(small: tuple[Topology, Colle
     agenda.hear(Found("forest", known, 2.0))
     agenda.hear(Found("pipeline", other, 2.1))
     agenda.hear(Found("teccl", known, 1.9999))  # as a rougher simulation says
-    assert agenda._leader_again({"pipeline": 1.0, "teccl": 1.0}) == Resumed("pipeline")
+    assert agenda._leader_again({"pipeline": 1.0, "teccl": 1.0}, ()) == Resumed("pipeline")
     asked = [agenda._cut(set()) for _ in range(3)]
     assert [one and one.engine for one in asked] == ["forest", "pipeline", None]
 
@@ -197,6 +197,7 @@ def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     assert agenda.next([second], 2, {"pipeline": 2.0, cut.name: 1.0}) == Resumed(cut.name)
     agenda.hear(Found("sccl", schedule, 1.9, cut=True))
     assert agenda.next([second], 2, {cut.name: 30.0, "sccl": 1.0}) == Resumed(cut.name)  # it leads
+    assert agenda.next([], 2, {"pipeline": 1.0, "teccl": 2.0}) == Resumed("teccl")  # sccl, the best, has ended
 
 
 @pytest.mark.parametrize(("size", "startups"), [(16 << 10, True), (1 << 30, False)])

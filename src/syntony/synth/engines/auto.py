@@ -309,7 +309,7 @@ class _Agenda:
         resting = {name: spent for name, spent in paused.items() if name in self._slow}
         return (
             self._best_cuts_again(paused)
-            or (self._leader_again(resting) if several else None)
+            or (self._leader_again(resting, at_work) if several else None)
             or self._cut_near(at_work, NEAR)
             or (self._slow_one(resting) if several and slow < 1 else None)
             or (self._cut_near(at_work, HOPEFUL) if self._startups else None)
@@ -324,10 +324,10 @@ class _Agenda:
         best = min(self._reached, key=lambda engine: self._reached[engine], default="")
         return next((Resumed(name) for name in paused if self._cut_of.get(name) == best), None)
 
-    def _leader_again(self, paused: Collection[str]) -> Resumed | None:
-        """The slow engine that has the best result goes on; where latency matters and another result is near, not
-        before all slow ones have begun."""
-        slow = [engine for engine in self._reached if engine in self._slow]
+    def _leader_again(self, paused: Collection[str], at_work: Collection[str]) -> Resumed | None:
+        """Of the slow engines that have not ended, the one with the best result goes on; where latency matters and
+        another result is near, not before all slow ones have begun."""
+        slow = [one for one in self._reached if one in self._slow and (one in paused or one in at_work)]
         leader = min(slow, key=lambda engine: self._reached[engine], default="")
         if leader not in paused:
             return None
