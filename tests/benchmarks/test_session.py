@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from syntony import _core
 from syntony.base.command import UserError
 from syntony.base.files.row_file import RowsInJson
 from syntony.benchmarks.bench import options
@@ -117,6 +118,17 @@ def test_several_algorithms_share_a_row(capfd: pytest.CaptureFixture[str]) -> No
     assert bench("all_reduce", "-b", "64", "--algo", "ring,dbt", "-I", "-S") == 0
     (row,) = rows(capfd.readouterr().out)
     assert len(row) == 13 + 4 + 5 + 2
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_to_all"])
+def test_every_algorithm_of_a_collective_can_be_named(collective: str) -> None:
+    names = _core.algorithm_names(collective)
+    assert chosen(collective, "--algo", ",".join(names)).algorithms == tuple(names)
+
+
+def test_an_algorithm_of_another_collective_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--algo of all_gather: no such name .swing.*; there are auto, .*bruck"):
+        bench("all_gather", "-b", "64", "--algo", "swing")
 
 
 @pytest.mark.parametrize(

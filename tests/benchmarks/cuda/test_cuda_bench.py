@@ -134,7 +134,10 @@ def test_a_missing_nccl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         (("all_reduce", "--ranks", "2"), "--nthreads and --ranks exclude each other"),
         (("all_reduce", "-G", "1", "-I"), "--per_iter_timing and --cudagraph exclude each other"),
         (("all_reduce", "--peers", "gloo"), "--peers: no such name 'gloo'; there are nccl"),
-        (("all_reduce", "--algo", "rnig"), "--algo: no such name 'rnig' .did you mean ring.*; there are auto, .*pull"),
+        (
+            ("all_reduce", "--algo", "rnig"),
+            "--algo of all_reduce: no such name 'rnig' .did you mean ring.*; there are auto, .*pull",
+        ),
         (
             ("all_reduce", "--protocol", "lll"),
             "--protocol: no such name 'lll' .did you mean ll.*; there are simple, ll, ll128, bulk",

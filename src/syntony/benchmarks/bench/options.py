@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from syntony import _core
 from syntony.base.arguments import size_or_zero as size
 from syntony.base.command import UserError
 from syntony.base.files.whole_file import is_special
@@ -27,9 +26,8 @@ from syntony.benchmarks.cuda.names import ALGORITHMS as CUDA_ALGORITHMS
 from syntony.benchmarks.cuda.names import PEERS as CUDA_PEERS
 from syntony.benchmarks.cuda.names import PROTOCOLS
 from syntony.benchmarks.mpi.libraries import LIBRARIES, installed
+from syntony.collectives.tuner.settings import algorithms
 
-ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
-"""all_reduce supports all of them."""
 PEERS = ("gloo", "torch", *KERNELS, *LIBRARIES)
 """`torch` is our own torch backend. `mpi` selects all MPI libraries that are installed, `all` all peers that are
 installed."""
@@ -131,7 +129,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPERATIONS)}, all (sum)")
     what.add_argument("-r", "--root", default="0", metavar="RANK", help="root rank, or all (0)")
     what.add_argument("--device", choices=DEVICES, default="cpu", help="device of the buffers (cpu)")
-    what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(ALGORITHMS)} (auto)")
+    what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(_all_algorithms())} (auto)")
     what.add_argument("--protocol", default=None, metavar="P[,Q...]", help=f"cuda: {', '.join(PROTOCOLS)} (simple)")
     what.add_argument("--schedule", type=Path, default=None, metavar="FILE", help="a schedule or Program file to run")
     what.add_argument(
@@ -240,7 +238,7 @@ def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Opti
         elements=elements,
         operations=_operations(arguments.op, elements) if shape.reduces else (None,),
         roots=_roots(arguments.root) if shape.rooted else (0,),
-        algorithms=_listed("--algo", arguments.algo or "auto", CUDA_ALGORITHMS if cuda else ALGORITHMS),
+        algorithms=_algorithms(arguments.algo or "auto", shape, cuda),
         schedule=arguments.schedule,
         peers=()
         if not arguments.peers
@@ -291,6 +289,16 @@ def _require_peer(name: str) -> None:
         LIBRARIES[name].require()
     elif name in KERNELS:
         KERNELS[name].require()
+
+
+def _all_algorithms() -> tuple[str, ...]:
+    """Those of any collective, on CPUs."""
+    return ("auto", *dict.fromkeys(name for names in algorithms().values() for name in names))
+
+
+def _algorithms(text: str, shape: Shape, cuda: bool) -> tuple[str, ...]:
+    names = ("auto", *algorithms().get(shape.name, ()), *(CUDA_ALGORITHMS if cuda else ()))
+    return _listed(f"--algo of {shape.name}", text, names)
 
 
 def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
