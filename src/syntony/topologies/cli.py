@@ -92,13 +92,16 @@ def _family_object(family: Family) -> dict[str, Any]:
 def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
+    from rich.text import Text
 
-    table = Table(Column("example", no_wrap=True), "what it is", box=SIMPLE_HEAD)
-    for family in families:
-        table.add_row(family.example, family.summary)
-    table.add_row("file:cluster.json", "a file of ours, of NCCL, lstopo, nvidia-smi or TACCL, or a machine's folder")
+    rows = [(family.name, family.summary, family.example) for family in families]
+    file = ("file", "a file of ours, of NCCL, lstopo, nvidia-smi or TACCL, or a machine's folder", "file:cluster.json")
+    columns = (Column("family", no_wrap=True), "what it is, and an example")
+    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    for name, summary, example in (*rows, file):
+        table.add_row(name, Text.assemble(summary, "\n", (example, "cyan")))
     yield table
-    yield "The family is the word before the colon. All arguments and defaults of one:\nsyntony topo list FAMILY"
+    yield "All arguments of a family, with their defaults: syntony topo list FAMILY"
 
 
 def _family_page(family: Family) -> Iterable[RenderableType]:
