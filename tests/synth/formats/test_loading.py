@@ -198,11 +198,11 @@ def test_verify(files: dict[str, Path], name: str, code: int, capsys: pytest.Cap
         assert out == ""
         assert err.count("\n") == 1
         return
-    assert out.startswith(f"{path}: valid\n" if code == 0 else f"{path}: invalid: ")
+    assert out.startswith(f"{path}: valid: all" if code == 0 else f"{path}: invalid: ")
     assert main(["verify", path, "--json"]) == code
     found = json.loads(capsys.readouterr().out)
     assert found["valid"] == (code == 0)
-    assert (found["fault"] is None) == (code == 0)
+    assert (found["fault"] is None) == (found["proven"] is not None) == (code == 0)
 
 
 def test_verify_shows_a_deadlock(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,8 @@ class Verdict:
 
     Programs have agents, lanes and instructions (positions in the lane); Schedules have agents, steps and transfers.
     `agent` is the rank for both; for a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
-    per lane, then the cycle of waits; `circle` are the lanes of the cycle, each waiting for the next.
+    per lane, then the cycle of waits; `circle` are the lanes of the cycle, each waiting for the next. `proven`: what a
+    valid file does, as a phrase.
     """
 
     valid: bool
@@ -36,6 +37,7 @@ class Verdict:
     chunk: int | None = None
     timeline: tuple[str, ...] = ()
     circle: tuple[Waiting, ...] = ()
+    proven: str | None = None
 
     def __bool__(self) -> bool:
         return self.valid

@@ -45,8 +45,13 @@ def _run_verify(options: argparse.Namespace) -> int:
     else:
         with progress(f"proving {options.file}"):
             verdict = verify(options.file, options.fifo_depth)
-    told = {"valid": verdict.valid, "fault": verdict.fault, "timeline": list(verdict.timeline)}
-    first = f"{options.file}: valid" if verdict else f"{options.file}: invalid: {verdict.fault}"
+    told = {
+        "valid": verdict.valid, "proven": verdict.proven, "fault": verdict.fault, "timeline": list(verdict.timeline)
+    }  # fmt: skip
+    if verdict:
+        first = f"{options.file}: valid" + (f": {verdict.proven}" if verdict.proven else "")
+    else:
+        first = f"{options.file}: invalid: {verdict.fault}"
     tell(options, told, [first, *(f"  {line}" for line in verdict.timeline)])
     return 0 if verdict else 1
 

@@ -13,7 +13,7 @@ a proof is skipped only if it is in this user's own cache (`syntony.synth.checke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from syntony.base.command import UserError
@@ -84,6 +84,11 @@ def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
         content = read(path).content
     except (MscclError, ProgramError) as fault:
         return Verdict(valid=False, fault=str(fault))
+    verdict = _verdict(content, fifo_depth)
+    return replace(verdict, proven=_what(content)) if verdict else verdict
+
+
+def _verdict(content: Schedule | Portfolio | Program, fifo_depth: int | None) -> Verdict:
     if isinstance(content, Program):
         return check_program(content, fifo_depth)
     verdict = Verdict(valid=True)
@@ -94,6 +99,19 @@ def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
         if not verdict:
             break
     return verdict
+
+
+def _what(content: Schedule | Portfolio | Program) -> str:
+    if isinstance(content, Program):
+        size = f"{counted(len(content.chunks), 'chunk')}, {counted(len(content.instructions), 'instruction')}"
+        return f"{content.collective} of {counted(content.ranks, 'rank')}, {size}"
+    schedules = schedules_of(content)
+    first = schedules[0]
+    if isinstance(content, Portfolio):
+        size = counted(len(schedules), "schedule")
+    else:
+        size = f"{counted(len(first.collective.chunks), 'chunk')}, {counted(first.steps, 'step')}"
+    return f"{first.collective.kind} on {first.topology.name}, {counted(first.collective.ranks, 'rank')}, {size}"
 
 
 def schedules_of(content: Schedule | Portfolio) -> tuple[Schedule, ...]:
