@@ -35,7 +35,7 @@ namespace syntony {
 namespace {
 
 /// Incremented when the meaning of shared memory or of introductions changes but not their size.
-constexpr std::uint32_t kSharedVersion = 4;
+constexpr std::uint32_t kSharedVersion = 5;
 constexpr std::uint32_t kOperationsInFlight = 2;  // per priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
@@ -203,7 +203,8 @@ Settings settings_of(const StreamShape& shape) {
           {"SYNTONY_TRANSPORT", wanted_transport()},
           {"SYNTONY_BALANCE", std::to_string(balance_wanted())},
           {"SYNTONY_ENCRYPTION", TcpOptions::encryption_wanted()},
-          {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
+          {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())},
+          {"SYNTONY_WAIT_WARNING", std::to_string(Fabric::wait_warning().count())}};
 }
 
 std::string settings_text(const Settings& settings) {
@@ -260,6 +261,16 @@ Fabric::Boxes Fabric::boxes() const {
   Boxes boxes(hosts_);
   for (std::uint32_t rank = 0; rank < size_; ++rank) boxes[box_of_[rank]].push_back(rank);
   return boxes;
+}
+
+std::chrono::seconds Fabric::wait_warning() {
+  constexpr std::uint64_t kDefault = 60, kLongest = 86400;
+  const std::uint64_t wanted = environment_number("SYNTONY_WAIT_WARNING", kDefault);
+  if (wanted > kLongest) {
+    throw Error(Error::Kind::invalid, "SYNTONY_WAIT_WARNING=" + std::to_string(wanted) + " must be from 0 to " +
+                                          std::to_string(kLongest) + " seconds");
+  }
+  return std::chrono::seconds(wanted);
 }
 
 std::vector<std::string> Fabric::introduce(Bootstrap& bootstrap, const Doorbell& doorbell, UniqueFd& entrance) {

@@ -64,6 +64,9 @@ class Fabric {
   [[nodiscard]] FrameHeader header() const;
   /// A secret known only to ranks of this group, for groups derived from it.
   [[nodiscard]] std::string secret() const;
+  /// SYNTONY_WAIT_WARNING, or 60: after so long without progress a rank says on stderr whom it waits for; 0: never.
+  /// Must be equal on all ranks, of which one speaks for all. Throws Error(invalid).
+  [[nodiscard]] static std::chrono::seconds wait_warning();
   /// Ranks by host, in order of their lowest rank.
   [[nodiscard]] Boxes boxes() const;
   [[nodiscard]] std::size_t hosts() const { return hosts_; }

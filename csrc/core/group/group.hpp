@@ -169,7 +169,9 @@ class Group final : public Steppable {
   void look_for_cut_off(Work::Clock::time_point now);
   [[nodiscard]] bool waits_for(std::uint32_t peer) const;
   [[nodiscard]] ControlPlane* plane_of(std::uint32_t peer) const;
-  [[nodiscard]] std::string latecomers(const Operation& operation, std::vector<int>& guilty) const;
+  struct Late;
+  [[nodiscard]] Late latecomers(const Operation& operation) const;
+  void warn_of_wait(Work::Clock::time_point now);
 
   std::shared_ptr<ProgressEngine> engine_;
   std::unique_ptr<Fabric> fabric_;
@@ -206,6 +208,8 @@ class Group final : public Steppable {
   std::uint64_t moves_ = 0;       // passes in which something moved
   std::uint64_t moves_seen_ = 0;  // by look_for_late() at stalled_since_
   Work::Clock::time_point stalled_since_;
+  std::chrono::seconds wait_warning_ = Fabric::wait_warning();  // without progress; 0: never
+  std::chrono::seconds warn_after_ = wait_warning_;             // twice as long after each warning
   Work::Clock::time_point last_inquiry_;
   std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane must explain
   // A connection's end that the control plane must explain, and when it was noticed.

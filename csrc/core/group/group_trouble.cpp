@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds kLongestPuzzle{10000};
 // Data connections may end so much earlier than it is known why; ranks that are relayed the news hear it later.
 constexpr std::chrono::milliseconds kNewsOfEnd{3000}, kNewsOfEndPerRank{2};
 constexpr const char* kMessage = "a point-to-point message";
+constexpr std::size_t kMostNamed = 8;  // of the ranks that are late
 
 /// What a peer announced in the place of our operation, if known.
 std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t peer, const Descriptor& ours) {
@@ -345,9 +346,16 @@ void Group::look_for_absent() {
   }
 }
 
-std::string Group::latecomers(const Operation& operation, std::vector<int>& guilty) const {
+/// What keeps an operation from ending.
+struct Group::Late {
+  std::vector<int> ranks;  // those that have not started it; if all have, those still inside it
+  bool all_inside = false;
+  std::string sentence;  // begins with "; "
+};
+
+Group::Late Group::latecomers(const Operation& operation) const {
   const Priority priority = operation.descriptor.priority;
-  std::string absent;
+  Late late;
   std::vector<int> inside;
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
     for (const std::uint32_t peer : plane->peers()) {
@@ -357,21 +365,51 @@ std::string Group::latecomers(const Operation& operation, std::vector<int>& guil
           inside.push_back(static_cast<int>(peer));
         continue;
       }
-      guilty.push_back(static_cast<int>(peer));
-      absent += "; " + fabric_->name_of_rank(peer) + " has not started it";
-      absent +=
+      late.ranks.push_back(static_cast<int>(peer));
+      if (late.ranks.size() > kMostNamed) continue;
+      late.sentence += "; " + fabric_->name_of_rank(peer) + " has not started it";
+      late.sentence +=
           status.known ? " (its last: " + describe(last_started(status, priority)) + ")" : " (nothing heard from it)";
     }
   }
-  if (!guilty.empty()) return absent;
-  guilty = inside;
-  if (operation.aggregated) return "; all ranks are inside it, and wait for their aggregators";
+  if (late.ranks.size() > kMostNamed) {
+    late.sentence += "; nor have " + std::to_string(late.ranks.size() - kMostNamed) + " other ranks";
+  }
+  if (!late.ranks.empty()) return late;
+  late = {.ranks = inside, .all_inside = true, .sentence = "; all ranks are inside it"};
+  if (operation.aggregated) {
+    late.sentence += ", and wait for their aggregators";
+    return late;
+  }
   std::string waiting;
   for (const std::uint32_t peer :
        operation.shared ? operation.shared->waiting_for() : operation.execution->waiting_for()) {
     waiting += (waiting.empty() ? "" : ", ") + fabric_->name_of_rank(peer);
   }
-  return "; all ranks are inside it" + (waiting.empty() ? std::string() : ", this one waits for " + waiting);
+  if (!waiting.empty()) late.sentence += ", this one waits for " + waiting;
+  return late;
+}
+
+// Of a collective, the first rank that is not late speaks for all; of a message, the rank that waits for it.
+void Group::warn_of_wait(Clock::time_point now) {
+  if (wait_warning_ == wait_warning_.zero() || now - stalled_since_ < warn_after_) return;
+  const Clock::time_point since = now - warn_after_;
+  std::string waits;
+  const Operation* operation = first_owed(std::nullopt);
+  if (operation != nullptr && operation->lifetime.created <= since) {
+    const Late late = latecomers(*operation);
+    int first = 0;
+    while (!late.all_inside && std::ranges::find(late.ranks, first) != late.ranks.end()) ++first;
+    if (first == static_cast<int>(fabric_->rank())) waits = describe(operation->descriptor) + late.sentence;
+  } else if (const std::optional<std::string> message = messages_.waiting_since(since)) {
+    waits = *message;
+  } else {
+    return;
+  }
+  if (!waits.empty()) {
+    log_always("group " + name_ + ": nothing has moved for " + seconds(warn_after_) + " in " + waits);
+  }
+  warn_after_ *= 2;
 }
 
 void Group::look_for_late(Clock::time_point now) {
@@ -379,6 +417,7 @@ void Group::look_for_late(Clock::time_point now) {
   if (!stalled) {
     moves_seen_ = moves_;
     stalled_since_ = now;
+    warn_after_ = wait_warning_;
   }
   // Operations begun since the last inquiry are asked about soon; a peer that had not begun them then tells when it
   // does. Slices of a slow wire are further apart than that, and asking after each would take part of its bandwidth.
@@ -398,18 +437,19 @@ void Group::look_for_late(Clock::time_point now) {
   for (const Level& level : levels_) {
     for (const std::unique_ptr<Operation>& operation : level.running) {
       if (operation->done || now < operation->lifetime.deadline) continue;
-      std::vector<int> guilty;
-      const std::string who = latecomers(*operation, guilty);
+      const Late late = latecomers(*operation);
       fail(Error::Kind::timeout,
            describe(operation->descriptor) + " timed out after " + seconds(now - operation->lifetime.created) +
-               " on rank " + std::to_string(fabric_->rank()) + who,
-           guilty);
+               " on rank " + std::to_string(fabric_->rank()) + late.sentence,
+           late.ranks);
       return;
     }
   }
   if (const std::optional<std::string> sentence = messages_.expire(now)) {
     fail(Error::Kind::timeout, *sentence, {static_cast<int>(fabric_->rank())});
+    return;
   }
+  if (stalled) warn_of_wait(now);
 }
 
 }  // namespace syntony

@@ -199,6 +199,18 @@ bool PointToPoint::waits_for_anyone() const {
   return std::ranges::find(receives_, kAnySource, &PostedReceive::source) != receives_.end();
 }
 
+std::optional<std::string> PointToPoint::waiting_since(Work::Clock::time_point then) const {
+  for (const PostedReceive& receive : receives_) {
+    if (receive.source == kAnySource || receive.lifetime.created > then) continue;
+    return "a receive: " + source_name(receive.source) + " has sent nothing with tag " + std::to_string(receive.tag);
+  }
+  for (const auto& [peer, queue] : outgoing_) {
+    if (queue.empty() || queue.front().lifetime.created > then) continue;
+    return "a send: rank " + std::to_string(peer) + " does not receive tag " + std::to_string(queue.front().tag);
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
   for (auto receive = receives_.begin(); receive != receives_.end();) {
     if (now < receive->lifetime.deadline) {

@@ -61,6 +61,8 @@ class PointToPoint {
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
   /// True if a receive from any source is posted.
   [[nodiscard]] bool waits_for_anyone() const;
+  /// A send, or a receive from one rank, that was posted before `then` and is not done, as a phrase.
+  [[nodiscard]] std::optional<std::string> waiting_since(Work::Clock::time_point then) const;
   /// Drops unmatched receives whose deadline has passed, each with its Error(timeout). Returns the message for a send
   /// or a partly received message whose deadline has passed: the stream is then beyond repair.
   [[nodiscard]] std::optional<std::string> expire(Work::Clock::time_point now);

@@ -190,15 +190,16 @@ def odd_environment(rank: Rank) -> str:
 
 
 @pytest.mark.parametrize(
-    ("value", "sentence"),
+    ("variable", "value", "sentence"),
     [
-        ("100", "must be a multiple of 64 between 4096 and 16777216"),
-        ("many", "SYNTONY_SLOT_BYTES=many is not a whole number"),
+        ("SYNTONY_SLOT_BYTES", "100", "must be a multiple of 64 between 4096 and 16777216"),
+        ("SYNTONY_SLOT_BYTES", "many", "is not a whole number"),
+        ("SYNTONY_WAIT_WARNING", "86401", "must be from 0 to 86400 seconds"),
     ],
 )
-def test_wrong_slot_sizes_are_refused(value: str, sentence: str) -> None:
-    for said in run_as_processes(odd_environment, 2, environment={"SYNTONY_SLOT_BYTES": value}):
-        assert sentence in said
+def test_wrong_numbers_are_refused(variable: str, value: str, sentence: str) -> None:
+    for said in run_as_processes(odd_environment, 2, environment={variable: value}):
+        assert f"{variable}={value} {sentence}" in said
 
 
 def unequal_environment(rank: Rank, variable: str) -> str:
@@ -208,7 +209,8 @@ def unequal_environment(rank: Rank, variable: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_BALANCE", "SYNTONY_ENCRYPTION"]
+    "variable",
+    ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES", "SYNTONY_BALANCE", "SYNTONY_ENCRYPTION", "SYNTONY_WAIT_WARNING"],
 )
 def test_settings_that_must_be_equal_are_compared(variable: str) -> None:
     for said in run_as_processes(unequal_environment, 2, variable):

@@ -43,6 +43,9 @@ def fields(blob: bytes) -> list[bytes]:
     return found
 
 
+SETTINGS = 8  # that ranks compare, at the front of an introduction: settings_of() in fabric.cpp
+
+
 def own_introduction() -> list[bytes]:
     """As this build introduces itself."""
 
@@ -62,14 +65,14 @@ class Impostor:
     """Rank 1 of 2, which claims to be on another host."""
 
     def __init__(self, bootstrap: LocalBootstrap) -> None:
-        settings = own_introduction()[:7]
+        settings = own_introduction()[:SETTINGS]
         sign = "{}.{}".format(*struct.unpack("<QQ", sip_hash(sip_hash(bytes(16), b":"), b"syntony rank 1.2")))
         whom = [b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent", sign.encode()]
         own = [*settings, *whom, b"1", b"1", b"processors of its own"]
         introduction = b"=" + b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
         # Rank 0's token, mixed with what the ranks know beside it: nothing here.
-        self.token = sip_hash(sip_hash(bytes(16), b":"), b"%s.%s" % (theirs[10], theirs[11]))
+        self.token = sip_hash(sip_hash(bytes(16), b":"), b"%s.%s" % tuple(theirs[SETTINGS + 3 : SETTINGS + 5]))
         self.mark, self.prefix, self.group = struct.unpack("<QII", sip_hash(self.token, b"syntony frames"))
         endpoint = bootstrap.all_gather("tcp", b"=machine=elsewhere")[0].split()[-1].decode()
         host, port = endpoint.rsplit(":", 1)
