@@ -167,6 +167,24 @@ def test_what_an_engine_chose_in_the_end_is_cut_though_it_is_slower_before(small
     assert [one.found.seconds if isinstance(one, Cutting) else None for one in asked] == [2.0, 2.1, None]
 
 
+def test_near_cuts_go_on_as_long_as_they_become_faster(small: tuple[Topology, Collective]) -> None:
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    names = [Candidate(engine, lambda *_: True, "short") for engine in ("forest", "hierarchy")]
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), names)
+    agenda.hear(Found("forest", schedule, 2.0))
+    agenda.hear(Found("hierarchy", schedule, 2.4))
+    cuts = [cut for cut in (agenda._cut(()), agenda._cut(())) if cut]
+    leader, other = (cut.name for cut in cuts)
+    assert [cut.engine for cut in cuts] == ["forest", "hierarchy"]
+    question = agenda.next([], 1, {other: 15.0})  # far behind
+    assert isinstance(question, Question)
+    agenda.hear(Found("hierarchy", schedule, 2.1, cut=True))
+    assert agenda.next([], 1, {other: 15.0}) == Resumed(other)
+    assert agenda.next([], 1, {leader: 15.0, other: 30.0}) == Resumed(leader)
+    assert isinstance(agenda.next([], 1, {other: 30.0}), Question)  # its last turn gained nothing
+
+
 def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     """The best of them goes on; else the next begins; else the one that took the least goes on, after near results are
     cut."""

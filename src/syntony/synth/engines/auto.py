@@ -285,6 +285,7 @@ class _Agenda:
         self._least: dict[str, float] = {}  # by engine, seconds of its best answer before it is cut
         self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
         self._cut_of: dict[str, str] = {}  # by name of what cuts results, whose they are
+        self._began: dict[str, float] = {}  # likewise, seconds of the best one when their turn began
         self._told: list[Found] = []  # all results before they are cut, each once
 
     def prompt(self) -> Iterator[Question]:
@@ -308,7 +309,7 @@ class _Agenda:
         several = most > 1
         resting = {name: spent for name, spent in paused.items() if name in self._slow}
         return (
-            self._best_cuts_again(paused)
+            self._cuts_again(paused)
             or (self._leader_again(resting, at_work) if several else None)
             or self._cut_near(at_work, NEAR)
             or (self._slow_one(resting) if several and slow < 1 else None)
@@ -319,10 +320,21 @@ class _Agenda:
             or self._slow_one(paused)
         )
 
-    def _best_cuts_again(self, paused: Collection[str]) -> Resumed | None:
-        """Cuts of the engine that has the best result of all go on; others wait until nothing else does."""
-        best = min(self._reached, key=lambda engine: self._reached[engine], default="")
-        return next((Resumed(name) for name in paused if self._cut_of.get(name) == best), None)
+    def _cuts_again(self, paused: Collection[str]) -> Resumed | None:
+        """Cuts of the engine that has the best result of all go on, and of one that is near and became faster in their
+        last turn; others wait until nothing else does."""
+        reached = {name: self._reached[self._cut_of[name]] for name in paused if name in self._cut_of}
+        best = min(self._reached.values(), default=float("inf"))
+        worth = [
+            name
+            for name, seconds in reached.items()
+            if seconds == best or (seconds <= NEAR * best and seconds < self._began[name])
+        ]
+        if not worth:
+            return None
+        name = min(worth, key=lambda name: reached[name])
+        self._began[name] = reached[name]
+        return Resumed(name)
 
     def _leader_again(self, paused: Collection[str], at_work: Collection[str]) -> Resumed | None:
         """Of the slow engines that have not ended, the one with the best result goes on; where latency matters and
@@ -365,6 +377,7 @@ class _Agenda:
         self._uncut.remove(best)
         cutting = Cutting(best, self._size, self._budget.left(), self._best)
         self._cut_of[cutting.name] = best.engine
+        self._began[cutting.name] = best.seconds
         return cutting
 
     def _quick_question(self) -> Question:
