@@ -348,21 +348,20 @@ void Group::look_for_absent() {
 
 /// What keeps an operation from ending.
 struct Group::Late {
-  std::vector<int> ranks;  // those that have not started it; if all have, those still inside it
-  bool all_inside = false;
-  std::string sentence;  // begins with "; "
+  std::vector<int> ranks;   // those that have not started it; if all have, those still inside it
+  std::vector<int> inside;  // peers that have started it and not completed it
+  std::string sentence;     // begins with "; "
 };
 
 Group::Late Group::latecomers(const Operation& operation) const {
   const Priority priority = operation.descriptor.priority;
   Late late;
-  std::vector<int> inside;
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
     for (const std::uint32_t peer : plane->peers()) {
       const PeerStatus status = plane->status(peer);
       if (status.known && status.started[index_of(priority)].sequence >= operation.descriptor.sequence) {
         if (status.completed[index_of(priority)] < operation.descriptor.sequence)
-          inside.push_back(static_cast<int>(peer));
+          late.inside.push_back(static_cast<int>(peer));
         continue;
       }
       late.ranks.push_back(static_cast<int>(peer));
@@ -376,7 +375,8 @@ Group::Late Group::latecomers(const Operation& operation) const {
     late.sentence += "; nor have " + std::to_string(late.ranks.size() - kMostNamed) + " other ranks";
   }
   if (!late.ranks.empty()) return late;
-  late = {.ranks = inside, .all_inside = true, .sentence = "; all ranks are inside it"};
+  late.ranks = late.inside;
+  late.sentence = "; all ranks are inside it";
   if (operation.aggregated) {
     late.sentence += ", and wait for their aggregators";
     return late;
@@ -390,7 +390,7 @@ Group::Late Group::latecomers(const Operation& operation) const {
   return late;
 }
 
-// Of a collective, the first rank that is not late speaks for all; of a message, the rank that waits for it.
+// Of a collective, the first rank that waits in it speaks for all; of a message, the rank that waits for it.
 void Group::warn_of_wait(Clock::time_point now) {
   if (wait_warning_ == wait_warning_.zero() || now - stalled_since_ < warn_after_) return;
   const Clock::time_point since = now - warn_after_;
@@ -398,9 +398,9 @@ void Group::warn_of_wait(Clock::time_point now) {
   const Operation* operation = first_owed(std::nullopt);
   if (operation != nullptr && operation->lifetime.created <= since) {
     const Late late = latecomers(*operation);
-    int first = 0;
-    while (!late.all_inside && std::ranges::find(late.ranks, first) != late.ranks.end()) ++first;
-    if (first == static_cast<int>(fabric_->rank())) waits = describe(operation->descriptor) + late.sentence;
+    const auto self = static_cast<int>(fabric_->rank());
+    const bool first = std::ranges::none_of(late.inside, [self](int peer) { return peer < self; });
+    if (first) waits = describe(operation->descriptor) + late.sentence;
   } else if (const std::optional<std::string> message = messages_.waiting_since(since)) {
     waits = *message;
   } else {

@@ -36,7 +36,7 @@ def one_is_late(rank: Rank, late: int) -> None:
 
 @pytest.mark.parametrize("hosts", ["aaa", "abc"])
 @pytest.mark.parametrize("late", [0, 1])
-def test_the_first_rank_that_is_not_late_names_who_is(hosts: str, late: int) -> None:
+def test_the_first_rank_that_waits_names_who_is_late(hosts: str, late: int) -> None:
     lines = warnings(one_is_late, 3, late, hosts=hosts)
     assert lines
     for line in lines:
@@ -44,6 +44,23 @@ def test_the_first_rank_that_is_not_late_names_who_is(hosts: str, late: int) -> 
         assert re.search(rf"all_reduce #2 \(sum of 5 x float32\); rank {late} \(process \d+ on [^)]*\) has not ", line)
         assert line.endswith("(its last: all_reduce #1 (sum of 3 x float32))"), line
     assert len(lines) == len(set(lines)), "each tells another time"
+
+
+def one_is_late_for_the_root(rank: Rank) -> None:
+    group = rank.join(name="mine")
+    rank.meet("all have joined")
+    if rank.rank == 1:
+        time.sleep(LATE)
+    data = np.zeros(24, np.uint8)
+    group.run("reduce", "float64", [3], {0: data}, {0: data} if rank.rank == 2 else {}, root=2)
+    rank.meet("end")
+
+
+@pytest.mark.parametrize("hosts", ["aaa", "abc"])
+def test_the_root_speaks_if_the_ranks_before_it_are_done(hosts: str) -> None:
+    lines = warnings(one_is_late_for_the_root, 3, hosts=hosts)
+    assert lines
+    assert all("reduce #1" in line and "; rank 1 (process" in line for line in lines), lines
 
 
 def one_does_not_send(rank: Rank) -> None:
