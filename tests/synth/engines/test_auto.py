@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextvars import copy_context
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
+from syntony.base.deadline import CLOCK
 from syntony.base.files.fields import FileError
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
@@ -216,6 +218,17 @@ def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     agenda.hear(Found("sccl", schedule, 1.9, cut=True))
     assert agenda.next([second], 2, {cut.name: 30.0, "sccl": 1.0}) == Resumed(cut.name)  # it leads
     assert agenda.next([], 2, {"pipeline": 1.0, "teccl": 2.0}) == Resumed("teccl")  # sccl, the best, has ended
+
+
+def test_no_turn_ends_just_before_the_end(small: tuple[Topology, Collective]) -> None:
+    """Whoever is paused then gets nowhere."""
+
+    def counted() -> list[float]:
+        CLOCK.set(iter((0.0, 0.0, 2.7, 2.8, 3.5)).__next__)
+        agenda = _Agenda(*small, 1 << 20, Budget(4.0), [])
+        return [agenda.turn(Resumed("pipeline")) for _ in range(4)]
+
+    assert copy_context().run(counted) == pytest.approx([1.0, 1.0, 1.25, 0.55])
 
 
 @pytest.mark.parametrize(("size", "startups"), [(16 << 10, True), (1 << 30, False)])

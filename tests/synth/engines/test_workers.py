@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
+from typing import ClassVar
 
 import pytest
 
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.engines.nursery import Child
-from syntony.synth.engines.workers import Found, Question, Workers
+from syntony.synth.engines.workers import Found, Question, Refused, Workers, work
 from syntony.synth.model.collective import Collective
 
 
@@ -58,6 +60,53 @@ def test_what_was_answered_before_a_pause_arrives_though_nobody_is_at_work() -> 
         while workers.paused:
             found += list(workers.arrived())
         assert [one.engine for one in found if isinstance(one, Found)] == ["forest"]
+
+
+def test_a_clock_does_not_go_back_when_its_worker_begins() -> None:
+    """What the nursery imported is counted, first by its own clock, then by the worker's."""
+    with Workers(1, processor=True) as workers:
+        workers.ask(question("forest"))
+        (worker,) = workers._asked.values()
+        shown = [0.0]
+        while not worker._child.begun():
+            shown.append(worker.spent())
+            time.sleep(0.01)
+        assert worker.spent() >= shown[-1] > 0
+        assert worker._child.began > 0
+
+
+class Heard(Question):
+    """A question that keeps what it has."""
+
+    seconds_had: ClassVar[list[float]] = []
+
+    def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
+        self.seconds_had.append(self.seconds)
+        return iter(())
+
+
+def test_imports_take_some_of_a_questions_seconds() -> None:
+    """But none of its first turn."""
+    here, there = Pipe()
+    topology = random_network(0)
+    here.send((Heard("forest", topology, Collective.make("broadcast", topology.ranks), 1 << 20, 60.0), 10.0))
+    here.close()
+    with pytest.raises(EOFError):
+        work(there, lambda _: None, lambda: 13.0)
+    assert Heard.seconds_had == [57.0]
+
+    child = Told()
+    with Workers(1, processor=True) as workers:
+        workers._nursery.fork = lambda *_: child  # type: ignore[method-assign]
+        child.began = 3.0
+        workers.ask(question("teccl"), turn=2.0)
+        (worker,) = workers._asked.values()
+        child.took = 4.5
+        assert worker.rest() == pytest.approx(0.5)
+        child.took = 59.0
+        worker.rests()
+        worker.resume(0.0, 0.5)
+        assert worker.rest() == pytest.approx(0.5)
 
 
 def test_no_process_is_left() -> None:

@@ -62,6 +62,8 @@ SEARCHING = 0.9
 ones report what they find in between, so they search to the end."""
 TURN = 0.25
 """The turn of a slow engine, or of cuts: this part of the time limit. It is to begin, and to have a first result."""
+SCRAP = 0.25
+"""A turn lasts to the end if this part of another one, or less, would be left: that would be too short for a result."""
 END = 0.05
 """Seconds by which the last turn is longer than the time that is left: an engine whose search ends with it answers."""
 NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -394,7 +396,8 @@ class _Agenda:
         """Seconds after which it is paused."""
         if isinstance(asked, Question) and asked.engine not in self._slow:
             return float("inf")
-        return min(TURN * self._budget.timeout, self._budget.left() + END)
+        turn, left = TURN * self._budget.timeout, self._budget.left()
+        return turn if left > (1 + SCRAP) * turn else left + END
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers results that can be cut, and how much latency matters."""

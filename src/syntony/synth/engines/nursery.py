@@ -27,7 +27,8 @@ PAUSE = signal.SIGUSR1
 """Tells a process that its turn is over."""
 COMMON = "scipy.optimize"
 """What nearly all engines import when they need it."""
-Work = Callable[[Connection, Callable[[object], None]], None]
+Work = Callable[[Connection, Callable[[object], None], Callable[[], float]], None]
+"""Answers through a connection, with a function that sends and a clock, see `Child.seconds`."""
 
 
 class Nursery:
@@ -71,14 +72,15 @@ class Nursery:
 class Child:
     """A forked process: `answers` is for what it does, `turns` for its pauses.
 
-    A pause begins between two steps of its interpreter: neither within a solver, whose limits are of wall clock, nor
-    while it sends an answer.
+    A pause begins between two steps of its interpreter, and then stops all of its threads. So it begins neither within
+    a solver whose limits are of wall clock, nor while it sends an answer, but within CP-SAT (cp_sat.py).
     """
 
     def __init__(self, nursery: Nursery, answers: Connection, turns: Connection) -> None:
         self._nursery, self.answers, self.turns = nursery, answers, turns
         self._process: tuple[int, int] | None = None  # its number and descriptor, once it has begun
         self._before, self._last = 0.0, 0.0
+        self.began = 0.0  # what its clock showed then
         self._told = False
 
     def seconds(self) -> float:
@@ -95,25 +97,29 @@ class Child:
         """Whether it has."""
         with suppress(EOFError, OSError):  # it has ended
             if self._process is None and self.turns.poll():
-                number, self._before = self.turns.recv()
+                number, self._before, self.began = self.turns.recv()
                 self._process = number, os.pidfd_open(number)
         return self._process is not None
 
     def pause(self) -> None:
         """Tells it to pause; it must have begun."""
-        assert self._process
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._process[1], PAUSE)
+        self._signal(PAUSE)
         self._told = True
 
     def pauses(self) -> bool:
         """Whether it was told to, and has paused, or ended."""
         return self._told and self.turns.poll()
 
+    def stop(self) -> None:
+        """Stops its other threads, too, once it pauses."""
+        if self.pauses():
+            self._signal(signal.SIGSTOP)
+
     def resume(self) -> None:
         """Lets it go on, if it was told to pause."""
         if self._told:
             self._told = False
+            self._signal(signal.SIGCONT)
             with suppress(EOFError, ConnectionError):
                 self.turns.recv()
                 self.turns.send(None)
@@ -122,11 +128,15 @@ class Child:
         """Ends it."""
         self.answers.close()
         if self.begun() and self._process:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process[1], signal.SIGKILL)
+            self._signal(signal.SIGKILL)
             os.close(self._process[1])
             self._process = None
         self.turns.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process
+        with suppress(ProcessLookupError):  # it has ended
+            signal.pidfd_send_signal(self._process[1], number)
 
 
 def _processor_seconds(process: int) -> float | None:
@@ -148,10 +158,11 @@ def forks(arguments: list[str], work: Work) -> None:
         if not module:
             return
         import_module(module.decode())
+        before = time.process_time()  # of this process, not of its child
         if not os.fork():
             with suppress(EOFError, ConnectionError):  # whoever asked is gone, or wants no more
                 requests.close()
-                _begin(Connection(handed[0]), Connection(handed[1]), time.process_time(), processor, work)
+                _begin(Connection(handed[0]), Connection(handed[1]), before, processor, work)
             os._exit(0)
         for descriptor in handed:
             os.close(descriptor)
@@ -164,6 +175,9 @@ def _begin(answers: Connection, turns: Connection, before: float, processor: boo
     clock = WallClock()
     CLOCK.set(time.process_time if processor else clock)
 
+    def seconds() -> float:
+        return before + time.process_time() if processor else time.monotonic()
+
     def pause(*_: object) -> None:
         with clock.stopped():
             turns.send(None)
@@ -175,5 +189,5 @@ def _begin(answers: Connection, turns: Connection, before: float, processor: boo
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
 
     signal.signal(PAUSE, pause)
-    turns.send((os.getpid(), before))
-    work(answers, tell)
+    turns.send((os.getpid(), before, seconds()))
+    work(answers, tell, seconds)

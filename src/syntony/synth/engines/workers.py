@@ -253,7 +253,8 @@ class Workers:
     def ask(self, question: Question | Cutting, turn: float = float("inf")) -> None:
         """Hands the question to a worker; at most `most` may be at work.
 
-        After `turn` seconds of search it is paused.
+        After `turn` seconds of search it is paused. What a new worker has to import takes some of the question's
+        seconds, but none of its first turn.
         """
         assert self.busy < self.most
         solver = engine_named(question.engine).solver
@@ -350,7 +351,7 @@ class _Worker:
         """Hands it the question."""
         self.question, self._before = question, 0.0
         self.resume(now, turn)
-        self.connection.send(question)
+        self.connection.send((question, self._since))
 
     def resume(self, now: float, turn: float) -> None:
         """Lets it go on."""
@@ -373,11 +374,11 @@ class _Worker:
 
     def rest(self) -> float:
         """Seconds until something may be due."""
-        return max(0.0, self._before + self._turn - self.spent()) if self._can_pause() else self.left()
+        return max(0.0, self._end() - self.spent()) if self._can_pause() else self.left()
 
     def due(self) -> bool:
         """Whether its limit has come, or its pause has begun. Tells it to pause at the end of its turn."""
-        if self._can_pause() and self._before + self._turn <= self.spent():
+        if self._can_pause() and self._end() <= self.spent():
             self._child.pause()
             self._told = True
         return self._child.pauses() or not self.left()
@@ -385,10 +386,15 @@ class _Worker:
     def _can_pause(self) -> bool:
         """Whether the end of its turn comes within its search; in the work after that, it is not paused."""
         assert self.question is not None
-        return not self._told and self._child.begun() and self._before + self._turn < self.question.seconds
+        return not self._told and self._child.begun() and self._end() < self.question.seconds
+
+    def _end(self) -> float:
+        """Seconds at its question when its turn ends."""
+        return self._before + self._turn + max(0.0, self._child.began - self._since)
 
     def rests(self) -> None:
         """Its pause has begun."""
+        self._child.stop()
         self._before, self.paused = self.spent(), True
 
     def end(self) -> None:
@@ -396,14 +402,15 @@ class _Worker:
         self._child.end()
 
 
-def work(connection: Connection, tell: Callable[[object], None]) -> None:
-    """What a worker does: answers questions. `tell` sends through the connection."""
+def work(connection: Connection, tell: Callable[[object], None], seconds: Callable[[], float]) -> None:
+    """What a worker does: answers questions. `tell` sends through the connection; `seconds`: as who asks counts."""
     import traceback
 
     while True:
-        question = connection.recv()
+        question, asked = connection.recv()
+        late = max(0.0, seconds() - asked)  # there were imports
         try:
-            for answer in question.answers(tell):
+            for answer in replace(question, seconds=max(0.0, question.seconds - late)).answers(tell):
                 tell(answer)
             tell(None)
         except Exception:

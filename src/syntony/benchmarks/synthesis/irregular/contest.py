@@ -107,7 +107,7 @@ def measured(case: Case, budget: float) -> Result:
             return result
     fastest: Found | None = None
     for name in (engine.name for engine in ENGINES if engine.name not in ("auto", auto.SWITCHES)):
-        with Workers(1, processor=True) as workers:  # a new one, which has yet to import solvers, as those of auto
+        with Workers(1, processor=True) as workers:  # new ones, which have yet to import solvers, as those of auto
             workers.ask(Question(name, topology, collective, case.size, budget))
             while workers.busy:
                 for answer in workers.answers():

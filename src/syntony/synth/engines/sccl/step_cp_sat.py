@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from syntony.base.deadline import Deadline, wall
+from syntony.base.deadline import Deadline
+from syntony.synth.engines import cp_sat
 from syntony.synth.engines.sccl.step_problem import (
     Answer,
     Instance,
@@ -69,10 +70,9 @@ def decide(model: cp_model.CpModel, seconds: float, effort: float) -> cp_model.C
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = SEED
-    solver.parameters.max_time_in_seconds = wall(seconds)
     if effort:
         solver.parameters.max_deterministic_time = effort
-    status = solver.solve(model)
+    status = cp_sat.solve(solver, model, seconds)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return solver
     if status == cp_model.INFEASIBLE:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.deadline import wall
+from syntony.synth.engines import cp_sat
 from syntony.synth.engines.taccl.routing import WORKERS
 from syntony.synth.engines.taccl.task import Task
 
@@ -162,8 +162,7 @@ def timed(ordering: Ordering, start: list[int], least: int, timeout: float) -> l
     model.minimize(last)
     model.add_hint(last, best)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = wall(timeout)
     solver.parameters.num_workers = WORKERS
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    if cp_sat.solve(solver, model, timeout) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return start
     return [int(solver.value(variable)) for variable in begin]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.deadline import wall
+from syntony.synth.engines import cp_sat
 from syntony.synth.engines.taccl.task import Task
 
 MOST_VARIABLES = 60_000
@@ -94,9 +94,8 @@ def route(task: Task, start: NDArray[np.bool_], unit: float, timeout: float) -> 
         model.add_hint(variable, bool(start[pair // edges, pair % edges]))
 
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = wall(timeout)
     solver.parameters.num_workers = WORKERS
-    status = solver.solve(model)
+    status = cp_sat.solve(solver, model, timeout)
     # Without a solution in time, the start it is; the model has one, so it is never infeasible.
     chosen = start
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
