@@ -15,8 +15,9 @@ from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest.fixed import Search, fixed_rooms
 from syntony.synth.engines.forest.narrowed import narrowed
+from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.search import pack, run
-from syntony.synth.engines.forest.trees import spread
+from syntony.synth.engines.forest.trees import Trees, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
@@ -242,6 +243,46 @@ def test_two_trees_of_a_group(name: str) -> None:
     schedule = run(topology, collective, 1, Budget())
     assert gap_of(schedule) == 0
     assert check_schedule(schedule)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+@pytest.mark.parametrize(("name", "root"), [("full:3", 1), ("full:9", 4), ("full:200", 0), ("mi300x", 7)])
+def test_where_every_two_ranks_have_a_link_each_passes_a_share_on(name: str, root: int, kind: str) -> None:
+    topology = parse(name)
+    schedule = run(topology, Collective.make(kind, topology.ranks, root=root), 1, Budget())
+    assert gap_of(schedule) == 0
+    assert schedule.steps == 2
+    assert len(schedule.collective.chunks) == topology.ranks - 1
+    assert check_schedule(schedule)
+
+
+def test_shares_that_are_passed_on_are_as_the_slowest_link_of_each_allows() -> None:
+    """Links from and to rank 3 have a quarter of the bandwidth, and 0 -> 1 has a slow one beside it."""
+    pairs = [(src, dst) for src in range(4) for dst in range(4) if src != dst]
+    pace = {pair: Fraction(1 if 3 in pair else 4) * 10**9 for pair in pairs}
+    links = [Link(number, *pair, 1e-6, pace[pair]) for number, pair in enumerate(pairs)]
+    slow = Link(len(links), 0, 1, 1e-6, Fraction(10**9))
+    nodes = tuple(Node(rank, "rank", str(rank)) for rank in range(4))
+
+    def trees_of(chosen: list[Link]) -> Trees | None:
+        numbered = tuple(replace(link, id=number) for number, link in enumerate(chosen))
+        topology = Topology("unequal", nodes, numbered)
+        network = Network(topology, Collective.make("broadcast", 4))
+        trees = passed_on(network)
+        if trees is not None:
+            assert check_schedule(spread(topology, network.collective, trees))
+        return trees
+
+    for trees in (trees_of([*links, slow]), trees_of([slow, *links])):
+        assert trees is not None
+        assert trees.weight.tolist() == [1, 1, 1]  # 3 gets all of it slowly
+    fast = [replace(link, bandwidth=Fraction(4 * 10**9)) if link.dst == 3 else link for link in links]
+    unequal = trees_of([*fast, slow])
+    assert unequal is not None
+    assert unequal.weight.tolist() == [4, 4, 1]
+    assert slow.id not in unequal.link
+    assert trees_of([link for link in links if (link.src, link.dst) != (1, 2)]) is None
+    assert trees_of([link for link in links if (link.src, link.dst) != (1, 0)]) is not None
 
 
 @pytest.mark.parametrize("hosts", range(1, 40))

@@ -19,7 +19,8 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root. Shallow ones stream best, so it also tries the trees of two hosts, repeated
+broadcast packs trees of one root. Shallow ones stream best: where every two ranks have a link, all have two hops
+(forest/passed_on.py). Elsewhere it also tries the trees of two hosts, repeated
 along two binary trees of hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as
 slow as the bound allows (forest/narrowed.py). reduce_scatter and reduce are these in reverse (symmetry/reversal.py).
 all_reduce sums along one set of trees and copies along another. If dividing the links
@@ -51,6 +52,7 @@ from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.narrowed import narrowed
 from syntony.synth.engines.forest.orbits import trees_by_orbits
+from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees
 from syntony.synth.model.bound import Cut, Throughput
@@ -209,9 +211,12 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
 def _of_one_root(network: Network, owed: Integers, bound: Throughput) -> Trees:
     """The shallowest of the trees of a broadcast that are tried, then the fewest. Raises EngineError."""
     large = network.collective.ranks >= GROWN
+    most = (1 + float(_GOOD if large else ROUNDING)) * float(bound.seconds_per_byte)
+    direct = passed_on(network)
+    if direct is not None and _seconds(network, direct) <= most:
+        return direct
     ways = []
     repeated = along_two_trees(network, lambda two: pack(two.topology, two.collective))
-    most = (1 + float(_GOOD if large else ROUNDING)) * float(bound.seconds_per_byte)
     if repeated is not None and _seconds(network, repeated) <= most:
         ways.append(repeated)
     if not large or not ways:
