@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from syntony import Communicator, topologies
 from syntony.base.command import UserError
+from syntony.base.deadline import Deadline
 from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.pipeline.meshes import Mesh
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import portfolio_file, schedule_file
 from syntony.synth.formats.loading import load
 from syntony.synth.model.collective import Collective
+from syntony.synth.model.network import Network
 from tests.collectives.ranks import on_ranks
 
 FOREIGN = Path(__file__).parents[2].parent / "shared" / "foreign" / "msccl-xml"
@@ -114,6 +117,16 @@ def test_synthesized_schedules_run(
     budget = Budget(steps=steps, rounds=rounds)  # here: its clock starts when it is made
     path = tmp_path / "schedule.json"
     schedule_file.write(engine_named(engine).run(network, collective, 1 << 20, budget), path)
+    run_everywhere(path)
+
+
+def test_partial_sums_on_a_mesh_run(tmp_path: Path) -> None:
+    """Each byte is summed at several ranks, whose results have the same bits."""
+    network = topologies.parse("mesh:4x2,bandwidth=50e9x200e9")
+    mesh = Mesh.of(Network(network, Collective.make("all_reduce", network.ranks)))
+    assert mesh is not None
+    path = tmp_path / "schedule.json"
+    schedule_file.write(next(mesh.schedules(100_000, 1 / 100e9, Deadline(60))), path)
     run_everywhere(path)
 
 

@@ -9,9 +9,10 @@ sums and links used for copies are busy at the same time:
         sums     [ slice 0 ][ slice 1 ][ slice 2 ]
         copies              [ slice 0 ][ slice 1 ][ slice 2 ]
 
-The problem is that of PipeComm (PKU, 2026), which packs such trees into a reservation table whose period repeats for
-every slice. The trees of engines forest and greedy are also cut, ordered and simulated, so the result is never slower
-than theirs.
+On meshes, an all_reduce may sum each byte at several ranks: plans in which partial sums cross follow a timetable
+(pipeline/meshes.py). Elsewhere the problem is that of PipeComm (PKU, 2026), which packs trees into a reservation table
+whose period repeats for every slice. The trees of engines forest and greedy are also cut, ordered and simulated, so the
+result is never slower than theirs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, bounded
 from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.pipeline.meshes import Mesh
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import BEYOND, Dull, glanced, streamed
 from syntony.synth.model.bound import Bounds
@@ -94,8 +96,11 @@ def _candidates(
                 yield tried[order], glance
         dull.hear(tried)
 
-    network = Network(topology, collective)
-    negotiation = Negotiation.of(network, size, float(bounds.throughput.seconds_per_byte), budget)
+    network, per_byte = Network(topology, collective), float(bounds.throughput.seconds_per_byte)
+    mesh = Mesh.of(network)
+    for schedule in mesh.schedules(size, per_byte, budget) if mesh else ():
+        yield simulate(schedule, size).seconds, schedule
+    negotiation = Negotiation.of(network, size, per_byte, budget)
     for forests in negotiation.forests() if negotiation else ():
         for trees in forests[:GLANCED]:
             stages = len(trees) if collective.rooted else len(trees) // collective.ranks
