@@ -209,6 +209,26 @@ def test_reduce(dtype: str, op: str, rng: np.random.Generator) -> None:
                     assert_same(dtype, result, expected, zero_signs=op not in ("min", "max"))
 
 
+@pytest.mark.parametrize(("dtype", "op"), SUPPORTED)
+def test_several_pages_at_a_time(dtype: str, op: str, rng: np.random.Generator) -> None:
+    """The same bits as in order: for whole groups of pages and rests, from any place, in place, too."""
+    size = _core.itemsize(dtype)
+    for operands in (2, 3):
+        count = int(rng.integers(1, (80 << 10) // size))
+        sources = [random_operand(rng, dtype, count) for _ in range(operands)]
+        expected = np.empty_like(sources[0])
+        _core.reduce(dtype, op, expected, sources)
+        first = int(rng.integers(0, 64)) // size * size
+        frame = from_a_line(np.full(first + (count + 1) * size, 0xA5, np.uint8))
+        _core.reduce(dtype, op, frame[first:-size], sources, paged=True)
+        np.testing.assert_array_equal(frame[first:-size], expected)
+        assert (frame[:first] == 0xA5).all()
+        assert (frame[-size:] == 0xA5).all()
+        aliased = [source.copy() for source in sources]
+        _core.reduce(dtype, op, aliased[-1], aliased, paged=True)
+        np.testing.assert_array_equal(aliased[-1], expected)
+
+
 def test_nothing_to_do() -> None:
     nothing = np.empty(0, np.uint8)
     for dtype, op in SUPPORTED:

@@ -55,7 +55,7 @@ const std::byte* checked_source(const Bytes& dst, const ConstBytes& src) {
 }
 
 void reduce_bytes(std::string_view dtype_name, std::string_view op_name, const Bytes& dst,
-                  const std::vector<ConstBytes>& sources, bool past) {
+                  const std::vector<ConstBytes>& sources, bool past, bool paged) {
   const DType dtype = parse_dtype(dtype_name);
   const ReduceOp op = parse_op(op_name);
   const std::size_t count = count_of(dtype, dst.size());
@@ -67,7 +67,7 @@ void reduce_bytes(std::string_view dtype_name, std::string_view op_name, const B
     throw std::invalid_argument("a result past the caches is none of its sources");
   }
   const nb::gil_scoped_release unlocked;
-  (past ? reduce_past : reduce)(dtype, op, to, pointers, count);
+  (past ? reduce_past : paged ? reduce_paged : reduce)(dtype, op, to, pointers, count);
 }
 
 void scale_bytes(std::string_view dtype_name, const Bytes& dst, const ConstBytes& src, double factor) {
@@ -107,9 +107,10 @@ void bind_kernels(nb::module_& m) {
       [](std::string_view dtype, std::string_view op) { return supports(parse_dtype(dtype), parse_op(op)); },
       nb::arg("dtype"), nb::arg("op"), "True when `op` has a meaning for elements of `dtype`.");
   m.def("reduce", &reduce_bytes, nb::arg("dtype"), nb::arg("op"), nb::arg("dst"), nb::arg("sources"),
-        nb::arg("past") = false,
+        nb::arg("past") = false, nb::arg("paged") = false,
         "dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.\n"
-        "`dst` may be one of the sources, but not if it is written `past` the caches. Formats narrower than float32 "
+        "`dst` may be one of the sources, but not if it is written `past` the caches. `paged`: several pages are read "
+        "at a time. Formats narrower than float32 "
         "round once, at the end.");
   m.def("scale", &scale_bytes, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"), nb::arg("factor"),
         "dst = src * factor; floating point and complex only. `dst` may be `src`.");

@@ -11,7 +11,9 @@ namespace syntony {
 /// Entries are indexed by DType (then ReduceOp); a null entry means that the combination is undefined. Sizes are in
 /// bytes (a whole number of elements), so that types of equal behaviour share one function.
 struct KernelTable {
-  using Reduce = void (*)(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes);
+  /// `pages`: how many are read at a time.
+  using Reduce = void (*)(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes,
+                          std::size_t pages);
   using Map = void (*)(std::byte* dst, const std::byte* src, std::size_t bytes, double operand);
 
   std::string_view isa;

@@ -82,7 +82,7 @@ void divide_integers(std::byte* data, std::size_t count, std::int64_t divisor) {
 using Reductions = KernelTable::Reduce[kDTypes.size()][kReduceOps.size()];
 
 void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* dst,
-               std::span<const std::byte* const> sources, std::size_t count) {
+               std::span<const std::byte* const> sources, std::size_t count, std::size_t pages = 1) {
   const KernelTable::Reduce kernel = kernels[index_of(dtype)][index_of(op)];
   if (kernel == nullptr) refuse(name_of(op), dtype);
   if (sources.empty()) throw std::invalid_argument("reduce needs at least one source");
@@ -90,7 +90,7 @@ void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* d
   if (bytes == 0) return;
   if (sources.size() > 1) {
     const DefaultFloatEnvironment arithmetic;
-    kernel(dst, sources.data(), sources.size(), bytes);
+    kernel(dst, sources.data(), sources.size(), bytes, pages);
   } else if (dst != sources[0]) {
     std::memcpy(dst, sources[0], bytes);
   }
@@ -102,6 +102,12 @@ bool supports(DType dtype, ReduceOp op) { return kPortableKernels.reduce[index_o
 
 void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources, std::size_t count) {
   reduce_by(table().reduce, dtype, op, dst, sources, count);
+}
+
+void reduce_paged(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                  std::size_t count) {
+  constexpr std::size_t kPages = 4;
+  reduce_by(table().reduce, dtype, op, dst, sources, count, kPages);
 }
 
 void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,

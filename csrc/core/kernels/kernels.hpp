@@ -19,6 +19,9 @@ namespace syntony {
 /// dst[i] = (..(sources[0][i] op sources[1][i]) op ..) op sources[k-1][i] for `count` elements; k >= 1. `dst` may be
 /// the same pointer as any source; partial overlap is not allowed. Throws std::invalid_argument if unsupported.
 void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources, std::size_t count);
+/// The same, from several pages at a time (as paged_copy(), vector_copy.hpp).
+void reduce_paged(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                  std::size_t count);
 /// The same for a result that will not stay in the caches: `dst`, which is none of the sources, is written past them.
 void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
                  std::size_t count);

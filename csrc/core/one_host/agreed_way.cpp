@@ -11,7 +11,9 @@
 namespace syntony {
 namespace {
 
-constexpr std::uint64_t kNoise = 32;  // a difference by this part changes nothing
+// A difference by this part changes nothing, after fewer than kSure calls (in kCalls or kCallsOfShort) by the second
+// one.
+constexpr std::uint64_t kNoise = 32, kChance = 8, kSure = 3;
 // Calls per way before one is preferred, and of short ones: one after another, for the first one finds the caches as
 // another way has left them.
 constexpr std::uint64_t kCalls = 2, kCallsOfShort = 4;
@@ -37,19 +39,19 @@ std::uint32_t each(std::chrono::nanoseconds time, std::size_t bytes) {
       std::clamp(static_cast<std::uint64_t>(time.count()) * kUnit / bytes, std::uint64_t{1}, kMost));
 }
 
-/// Many things make a call late, and nothing early.
-void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std::min(now, cost + cost / 16 + 1); }
+/// Many things make a call late, and nothing early. What is called often must not seem slow because some calls are
+/// late.
+void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std::min(now, cost + cost / 48 + 1); }
 
 }  // namespace
 
 AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes)
-    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {
-  tries_.front() = kUsual;
-}
+    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {}
 
 std::optional<std::size_t> AgreedWay::untried() const {
   if (calls_ < kUsual) return 0;
-  for (std::size_t choice = 0; choice < choices_.size(); ++choice) {
+  for (std::size_t i = 1; i <= choices_.size(); ++i) {
+    const std::size_t choice = i % choices_.size();  // the usual one last: its first calls were no fair try
     if (tries_[choice] < enough_) return choice;
   }
   return std::nullopt;
@@ -86,7 +88,8 @@ SharedChoice AgreedWay::next() {
   if (const auto choice = untried()) {
     taken_ = *choice;
   } else {
-    if (current_ != best && heard_[best] * kNoise < heard_[current_] * (kNoise - 1)) {
+    const std::uint64_t part = tries_[best] < kSure * enough_ ? kChance : kNoise;
+    if (current_ != best && heard_[best] * part < heard_[current_] * (part - 1)) {
       current_ = best;
       settled_ = 0;
     }

@@ -6,8 +6,8 @@
 // change; and if the way taken has become much faster or slower (other programs' use of a shared cache does that), what
 // the others once cost is forgotten and all are tried again:
 //
-//      call      0 1 2 3 | 4 5 6 7 | 8 9 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
-//      way       0 0 0 0 | 1 1 2 2 | 1 1 ...  1 |  2 |  1  1 ...     the third close
+//      call      0 1 2 3 | 4 5 6 7 8 9 | 10 11 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
+//      way       0 0 0 0 | 1 1 2 2 0 0 |  1  1 ...  1 |  2 |  1  1 ...     the third close
 //
 // In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
 // what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.

@@ -40,7 +40,12 @@ struct SharedJob {
   }
   [[nodiscard]] bool reads_from(std::uint32_t peer) const { return reads && (!facts.root_gives || peer == call.root); }
 
-  /// Copies to an output, from what a peer shows or from an input.
+  /// Copies to an output from what a peer shows,
+  void take(std::byte* to, const std::byte* from, std::size_t elements) const {
+    if (streams) return deliver(to, from, elements);
+    if (elements > 0) rounds.peer_reads().copy(to, from, elements * element_bytes);
+  }
+  /// or from an input.
   void deliver(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements == 0 || to == from) return;
     (streams ? streaming_copy : vector_copy)(to, from, elements * element_bytes);
@@ -55,7 +60,9 @@ struct SharedJob {
   void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false) const {
     std::array<const std::byte*, kMostRanksOfHost> sources;
     for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
-    (past ? reduce_past : reduce)(call.dtype, call.op, to, std::span(sources).first(ranks), elements);
+    const std::span operands = std::span(sources).first(ranks);
+    if (past) return reduce_past(call.dtype, call.op, to, operands, elements);
+    rounds.peer_reads().sum(call.dtype, call.op, to, operands, elements);
   }
   /// The part of a stretch that rank `of` reduces: whole cache lines.
   [[nodiscard]] Stretch share(std::uint32_t of, Stretch whole) const {

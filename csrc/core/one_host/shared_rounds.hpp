@@ -25,6 +25,7 @@
 
 #include "core/one_host/agreed_way.hpp"
 #include "core/one_host/peer_memory.hpp"
+#include "core/shm/peer_reads.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
 #include "core/shm/shown_copy.hpp"
@@ -84,6 +85,7 @@ class SharedRounds {
   [[nodiscard]] AgreedWays& ways() { return ways_; }
   /// Copies into next().
   [[nodiscard]] ShownCopy& shown_copy() { return shown_copy_; }
+  [[nodiscard]] PeerReads& peer_reads() { return peer_reads_; }
 
   /// Operations run one after another, in the order in which they entered.
   [[nodiscard]] std::uint64_t enter() { return ++entered_; }
@@ -105,6 +107,7 @@ class SharedRounds {
   PeerMemory memory_;
   AgreedWays ways_;
   ShownCopy shown_copy_;
+  PeerReads peer_reads_;
   std::uint64_t entered_ = 0;
   std::uint64_t left_ = 0;
 };

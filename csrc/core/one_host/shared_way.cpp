@@ -22,7 +22,8 @@ struct Limits {
   std::size_t one_shot;       // sums of two ranks: above this, reading only one's share pays off
   std::size_t streamed;       // from here on, copies to outputs bypass the caches,
   std::size_t held;           // if inputs and outputs of all ranks are together longer;
-  std::size_t dealt;          // those of all_to_all from here on
+  std::size_t dealt;          // those of all_to_all from here on, and
+  std::size_t moved_past;     // moves from the peers' buffers
   std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
 };
 
@@ -33,7 +34,10 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 16_MiB, 128_KiB};
+// Outputs past the caches leave these to the inputs, which are written again (Sapphire Rapids, 2 ranks, us from the
+// peers' buffers, through the caches and past them: all_gather of 4 MiB 605 and 551, of 16 MiB 2,006 and 1,943,
+// all_to_all 685 and 624, 2,226 and 2,032; but all_reduce of 4 MiB 1,012 and 1,230).
+constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 1_MiB, 1_MiB, 128_KiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
@@ -45,14 +49,15 @@ constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB,
 // 4 MiB 190 and 180, by 4 ranks 930 and 830. all_to_all from the peers' buffers, through copies, and through copies
 // past the cache, with what writing the inputs again costs more after it: of 16 MiB 1,480, 850 and 880 us, of 64 MiB
 // 4,700, 5,200 and 4,600; where writing from memory is half as fast 1,390, 1,410 and 1,190, 5,700, 5,900 and 5,150.
-constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, kNever, 128_KiB, 4_MiB, 64_MiB, 8_MiB, 1_MiB};
+constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, kNever,
+                                128_KiB, 4_MiB,  64_MiB, 8_MiB,  16_MiB, 1_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
 // all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
 // From the peers' buffers and past the caches, all_to_all of 8 MiB takes 1,690 instead of 2,090 us; of 4 MiB 1,040
 // instead of 500 where what peers have read is slow to be written again, else as long.
-constexpr Limits kByString{256_KiB, 8_MiB, 2_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 1_MiB, 256_KiB};
-// Blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
+constexpr Limits kByString{256_KiB, 8_MiB, 2_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 1_MiB, 16_MiB, 256_KiB};
+// Sums of blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
 constexpr std::size_t kReferenceStreamed = 16_MiB;
 // Of a block: shorter ones are moved before another way could save anything.
 constexpr std::size_t kTriedFrom = 1_MiB;
@@ -103,7 +108,8 @@ SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_
   const Limits& from = limits(ranks);
   const SharedWay way = shared_way(collective, ranks, bytes, readable);
   if (collective == Collective::all_to_all) return {way, bytes >= from.dealt};
-  if (way == SharedWay::reference) return {way, bytes >= kReferenceStreamed};
+  const bool sums = facts_of(collective).reduces;
+  if (way == SharedWay::reference) return {way, bytes >= (sums ? kReferenceStreamed : from.moved_past)};
   return {way, bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held};
 }
 

@@ -114,7 +114,9 @@ class ExchangeSteps final : public SharedSteps {
     const Block& block = job_.block(from, job_.rank);
     const Stretch part = piece_of(block);
     if (part.count == 0) return;
-    job_.deliver(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
+    std::byte* const output = block.output + part.first * job_.element_bytes;
+    const std::byte* const input = source(from, block, part.first);
+    from == job_.rank ? job_.deliver(output, input, part.count) : job_.take(output, input, part.count);
   }
 
   SharedJob job_;
@@ -162,7 +164,7 @@ class TwoShotSteps final : public SharedSteps {
       const Stretch before = piece(first_ - piece_);
       for (std::uint32_t from = 0; from < job_.ranks; ++from) {
         const Stretch theirs = job_.share(from, before);
-        if (from != job_.rank) job_.deliver(output(theirs), shown_by(from) + behind(), theirs.count);
+        if (from != job_.rank) job_.take(output(theirs), shown_by(from) + behind(), theirs.count);
       }
     }
     finished_ = first_ >= block_.elements;

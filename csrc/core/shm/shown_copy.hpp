@@ -12,10 +12,9 @@
 // So every rank times its own copies (faster_way.hpp). What peers read is the same, so ranks need not agree.
 #pragma once
 
-#include <array>
 #include <cstddef>
 
-#include "core/shm/faster_way.hpp"
+#include "core/shm/faster_by_size.hpp"
 
 namespace syntony {
 
@@ -26,14 +25,9 @@ class ShownCopy {
 
  private:
   static constexpr std::size_t kShortest = 2048;  // a store buffer holds less
-  static constexpr std::size_t kSizes = 9;        // powers of two from there, up to a whole stage
   static constexpr double kReaders = 3;           // what the writer gains, readers lose until it is drastic
 
-  std::array<FasterWay, kSizes> ways_ = [] {
-    std::array<FasterWay, kSizes> ways;
-    ways.fill(FasterWay(kReaders));
-    return ways;
-  }();
+  FasterBySize ways_{kReaders, kShortest};
 };
 
 }  // namespace syntony

@@ -132,6 +132,19 @@ void survives_interruptions(std::uint64_t seed) {
   require(taken[1] > 4500, "single late calls decide: " + std::to_string(taken[1]) + " of 5,000");
 }
 
+// The first calls find memory that the system has still to provide, and single calls are late.
+void forgives_first_calls(std::uint64_t seed) {
+  std::size_t right = 0;
+  for (std::uint64_t run = 0; run < 20; ++run) {
+    Ranks ranks(2, seed + run, 64 << 20);
+    ranks.run(4, {{3, 2, 2, 2}});
+    ranks.run(30, {{1, 1.15, 1.2, 1.5}}, 4);
+    const auto taken = ranks.run(100, {{1, 1.15, 1.2, 1.5}}, 4);
+    right += taken[0] > 80 ? 1 : 0;
+  }
+  require(right >= 17, "after slow first calls, the fastest way is found in " + std::to_string(right) + " of 20 runs");
+}
+
 void chooses_among_few() {
   AgreedWays ways;
   require(ways.of(Collective::all_gather, DType::float32, 2, 4096, true) == nullptr, "short blocks are measured");
@@ -165,5 +178,6 @@ int main(int count, char** arguments) {
   reviews_what_it_knew(seed);
   counts_what_follows(seed);
   survives_interruptions(seed);
+  forgives_first_calls(seed);
   chooses_among_few();
 }

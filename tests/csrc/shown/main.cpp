@@ -1,5 +1,5 @@
-// shown: how ranks choose the way in which they write what peers read, and that both ways copy. Exit code 0 if
-// everything passes. Usage: shown SEED
+// shown: how ranks choose the way in which they write what peers read, and read it, and that all ways copy. Exit code 0
+// if everything passes. Usage: shown SEED
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "core/kernels/vector_copy.hpp"
 #include "core/shm/faster_way.hpp"
+#include "core/shm/peer_reads.hpp"
 #include "core/shm/shown_copy.hpp"
 #include "require.hpp"
 
@@ -84,17 +85,20 @@ void copies(std::uint64_t seed) {
   std::vector<std::byte> from(kMost + 64), to(kMost + 128);
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   syntony::ShownCopy shown;
+  syntony::PeerReads reads;
   for (int i = 0; i < 600; ++i) {
     const std::size_t most = std::size_t{1} << (random() % 18), bytes = random() % (most + 1);
     const std::size_t source = random() % 64, target = 1 + random() % 64;
     const std::string what = std::to_string(bytes) + " bytes from " + std::to_string(source) + " to " +
                              std::to_string(target) + ", seed " + std::to_string(seed);
-    for (const int way : {0, 1, 2}) {
+    for (const int way : {0, 1, 2, 3, 4}) {
       std::fill(to.begin(), to.end(), std::byte{0});
       std::byte* const begin = to.data() + target;
       if (way == 0) syntony::vector_copy(begin, from.data() + source, bytes);
       if (way == 1) syntony::streaming_copy(begin, from.data() + source, bytes);
       if (way == 2) shown(begin, from.data() + source, bytes);
+      if (way == 3) syntony::paged_copy(begin, from.data() + source, bytes);
+      if (way == 4) reads.copy(begin, from.data() + source, bytes);
       require(std::equal(begin, begin + bytes, from.data() + source), what + " are wrong");
       require(begin[-1] == std::byte{0} && begin[bytes] == std::byte{0}, what + " touch their neighbours");
     }
