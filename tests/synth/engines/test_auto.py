@@ -220,15 +220,57 @@ def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     assert agenda.next([], 2, {"pipeline": 1.0, "teccl": 2.0}) == Resumed("teccl")  # sccl, the best, has ended
 
 
+@pytest.mark.parametrize(("now", "begins"), [(3.0, True), (3.8, False)])
+def test_no_engine_begins_just_before_the_end(small: tuple[Topology, Collective], now: float, begins: bool) -> None:
+    """What is paused may be about to answer."""
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl")]
+
+    def counted() -> tuple[object, object]:
+        CLOCK.set(lambda: 0.0)
+        agenda = _Agenda(*small, 1 << 20, Budget(4.0), slow)
+        agenda.beside(2)
+        CLOCK.set(lambda: now)
+        return agenda.next([], 2, {"pipeline": 1.9}), agenda.next([], 2)
+
+    one, nobody_rests = copy_context().run(counted)
+    assert isinstance(one, Question) if begins else one == Resumed("pipeline")
+    assert isinstance(nobody_rests, Question) != begins  # else it has begun already
+
+
+@pytest.mark.parametrize("engine", ["pipeline", "teccl"])
+def test_an_engine_that_cuts_heeds_how_many_chunks_there_may_be(engine: str) -> None:
+    topology, collective = parse("mesh:2x3"), Collective.make("broadcast", 6)
+    fewest = 1 << 20
+    for most in (None, 12):
+        told: list[Schedule] = []
+        budget = Budget(chunks=most, better=told.append)
+        schedule = engine_named(engine).run(topology, collective, 1 << 20, budget)
+        assert all(len(one.collective.chunks) <= (most or 1 << 20) for one in [*told, schedule])
+        assert len(schedule.collective.chunks) <= fewest
+        fewest = len(schedule.collective.chunks)
+
+
+def test_auto_returns_no_more_chunks_than_asked_for(small: tuple[Topology, Collective]) -> None:
+    topology, collective = small
+    many = forest.run(topology, collective, 1 << 20, Budget())
+    most = len(many.collective.chunks)
+    found = list(candidates(topology, collective, 1 << 20, Budget(20.0, chunks=most)))
+    assert "forest" in [one.engine for one in found]
+    assert all(len(one.schedule.collective.chunks) <= most for one in found)
+    answers = list(attempts(topology, collective, 1 << 20, Budget(20.0, chunks=most - 1)))
+    assert [one.engine for one in answers if isinstance(one, Refused)].count("forest") == 1
+    assert all(len(one.schedule.collective.chunks) < most for one in answers if isinstance(one, Found))
+
+
 def test_no_turn_ends_just_before_the_end(small: tuple[Topology, Collective]) -> None:
     """Whoever is paused then gets nowhere."""
 
     def counted() -> list[float]:
-        CLOCK.set(iter((0.0, 0.0, 2.7, 2.8, 3.5)).__next__)
+        CLOCK.set(iter((0.0, 0.0, 2.4, 2.6, 3.5)).__next__)
         agenda = _Agenda(*small, 1 << 20, Budget(4.0), [])
         return [agenda.turn(Resumed("pipeline")) for _ in range(4)]
 
-    assert copy_context().run(counted) == pytest.approx([1.0, 1.0, 1.25, 0.55])
+    assert copy_context().run(counted) == pytest.approx([1.0, 1.0, 1.45, 0.55])
 
 
 @pytest.mark.parametrize(("size", "startups"), [(16 << 10, True), (1 << 30, False)])

@@ -37,6 +37,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=count, metavar="R", help="maximum number of rounds")
     parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
     parser.add_argument(
+        "--most-chunks",
+        type=count,
+        metavar="N",
+        help="maximum number of chunks, all blocks together: fewer are slower, but fit formats that hold short programs, "
+        "such as MSCCL's XML (256 instructions per thread block)",
+    )
+    parser.add_argument(
         "--pareto", action="store_true", help="find all schedules on the frontier of latency against bandwidth"
     )
     add_limits(parser, 60.0)
@@ -55,15 +62,18 @@ def _run(options: argparse.Namespace) -> int:
     begin = time.monotonic()
 
     def better(schedule: Schedule) -> None:
+        if not budget.allows(schedule):
+            return
         report = report_of(schedule, output, time.monotonic() - begin)
         where = f"the best so far is in {output}" if output else "without -o F.json, the best so far is in no file"
         options.standby.answer(answer_text(options, report, story_of(schedule, report, options.explain)), where)
 
-    budget = Budget(options.timeout, options.steps, options.rounds, better)
+    budget = Budget(options.timeout, options.steps, options.rounds, options.most_chunks, better)
     if options.pareto:
         return _run_pareto(options, topology, collective, budget, output)
     with progress(f"{engine.name}: {collective.kind} on {topology.name}", options.timeout):
         schedule = engine.run(topology, collective, options.size, budget)
+        budget.refuse_more(schedule)
     report = report_of(schedule, output, time.monotonic() - begin, options.size)
     tell(options, report, story_of(schedule, report, options.explain))
     return 0
@@ -76,8 +86,9 @@ def _run_pareto(
     from syntony.synth.engines.engine import UndecidedError
     from syntony.synth.engines.sccl.frontier import pareto
 
-    if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
-        raise UserError("--pareto walks the frontier of engine sccl: no other engine, --steps, --rounds or --chunks")
+    limits = (options.steps, options.rounds, options.chunks, options.most_chunks)
+    if options.engine not in ("auto", "sccl") or any(limits):
+        raise UserError("--pareto walks the frontier of engine sccl: no other engine, and no limits but --timeout")
     require_series(output, r"\d+-\d+-\d+", options.force)
     reports: list[dict[str, Any]] = []
     points = pareto(topology, collective, budget, patience=options.timeout / 4)

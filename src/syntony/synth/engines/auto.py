@@ -60,9 +60,10 @@ NEAR = 1.1
 SEARCHING = 0.9
 """The part of a quick engine's time for its search; the rest is for the work after it (proof, bounds, simulation). Slow
 ones report what they find in between, so they search to the end."""
-TURN = 0.25
-"""The turn of a slow engine, or of cuts: this part of the time limit. It is to begin, and to have a first result."""
-SCRAP = 0.25
+TURN, LEAST_TURN = 0.25, 1.0
+"""The turn of a slow engine, or of cuts: this part of the time limit, but at least so many seconds. It is to begin, and
+to have a first result."""
+SCRAP = 0.5
 """A turn lasts to the end if this part of another one, or less, would be left: that would be too short for a result."""
 END = 0.05
 """Seconds by which the last turn is longer than the time that is left: an engine whose search ends with it answers."""
@@ -280,6 +281,7 @@ class _Agenda:
         self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
         self._beside = [candidate.engine for candidate in candidates if candidate.takes != "little"]
         self._slow = frozenset(self._beside)
+        self._turn = max(TURN * budget.timeout, LEAST_TURN)
         self._first = True
         self._startups = False  # whether latency matters at this size, as far as answers tell
         self._best = float("inf")  # seconds of the best of all answers
@@ -358,8 +360,9 @@ class _Agenda:
         return self._cut(at_work) if any(near) else None
 
     def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
-        """Slow ones that have not begun, in their order; then what took the least time goes on."""
-        if self._beside:
+        """Slow ones that have not begun, in their order, as long as there is time for a result; then what took the
+        least time goes on."""
+        if self._beside and not (paused and self._budget.left() <= SCRAP * self._turn):
             return self._slow_question()
         return Resumed(min(paused, key=lambda name: paused[name])) if paused else None
 
@@ -377,7 +380,7 @@ class _Agenda:
             return None
         best = min(self._uncut, key=lambda one: (one.engine in at_work, one.seconds))
         self._uncut.remove(best)
-        cutting = Cutting(best, self._size, self._budget.left(), self._best)
+        cutting = Cutting(best, self._size, self._budget.left(), self._best, self._budget.chunks)
         self._cut_of[cutting.name] = best.engine
         self._began[cutting.name] = best.seconds
         return cutting
@@ -390,13 +393,14 @@ class _Agenda:
         return self._question(self._beside.pop(0), self._budget.left())
 
     def _question(self, engine: str, seconds: float) -> Question:
-        return Question(engine, self._topology, self._collective, self._size, seconds, cuts=False, beat=self._best)
+        problem = (self._topology, self._collective, self._size)
+        return Question(engine, *problem, seconds, cuts=False, beat=self._best, most=self._budget.chunks)
 
     def turn(self, asked: Question | Cutting | Resumed) -> float:
         """Seconds after which it is paused."""
         if isinstance(asked, Question) and asked.engine not in self._slow:
             return float("inf")
-        turn, left = TURN * self._budget.timeout, self._budget.left()
+        turn, left = self._turn, self._budget.left()
         return turn if left > (1 + SCRAP) * turn else left + END
 
     def hear(self, answer: Found | Refused) -> None:

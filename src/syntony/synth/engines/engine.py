@@ -47,13 +47,25 @@ class Budget(Deadline):
     timeout  seconds of wall clock
     steps    maximum number of steps; None: the engine's choice
     rounds   maximum number of rounds (see Schedule.rounds); None: the engine's choice
+    chunks   maximum number of chunks of all blocks together, which engines that cut chunks heed; None: their choice
     better   called with every new best schedule, as it is found
     """
 
     timeout: float = 60.0
     steps: int | None = None
     rounds: int | None = None
+    chunks: int | None = None
     better: Callable[[Schedule], None] | None = field(default=None, compare=False)
+
+    def allows(self, schedule: Schedule) -> bool:
+        """Whether it has no more chunks than the maximum."""
+        return self.chunks is None or len(schedule.collective.chunks) <= self.chunks
+
+    def refuse_more(self, schedule: Schedule) -> None:
+        """Raises EngineError if it has more chunks than the maximum."""
+        if not self.allows(schedule):
+            found = len(schedule.collective.chunks)
+            raise EngineError(f"engine {schedule.engine} cuts into {found} chunks, more than {self.chunks}")
 
     def for_bounds(self) -> Deadline:
         """The time for bounds: what is left, plus a little if a search has used up everything."""

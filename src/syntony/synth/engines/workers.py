@@ -74,6 +74,7 @@ class Question:
 
     cuts  whether its result is also cut into slices
     beat  seconds of the best schedule so far: what cannot be faster is not simulated, and refused with SlowerError
+    most  chunks of the result; None: no limit
     """
 
     engine: str
@@ -83,6 +84,7 @@ class Question:
     seconds: float
     cuts: bool = True
     beat: float = float("inf")
+    most: int | None = None
 
     @property
     def name(self) -> str:
@@ -99,14 +101,15 @@ class Question:
 
         def tell(schedule: Schedule) -> None:
             nonlocal least
-            if better is not None and busiest(schedule, self.size) < least:
+            if better is not None and budget.allows(schedule) and busiest(schedule, self.size) < least:
                 found = Found(self.engine, schedule, seconds_at(schedule, self.size, least, COMPARED))
                 least = min(least, found.seconds)
                 better(found)
 
-        budget = Budget(self.seconds, better=tell if better else None)
+        budget = Budget(self.seconds, chunks=self.most, better=tell if better else None)
         try:
             schedule = engine_named(self.engine).run(self.topology, self.collective, self.size, budget)
+            budget.refuse_more(schedule)
         except EngineError as error:
             yield Refused(self.engine, error)
             return
@@ -122,12 +125,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Cutting:
-    """Asks for cuts of what an engine has found, into slices. `beat`: seconds of the best schedule so far."""
+    """Asks for cuts of what an engine has found, into slices. `beat`: seconds of the best schedule so far; `most`:
+    chunks, None for no limit."""
 
     found: Found
     size: int
     seconds: float
     beat: float = float("inf")
+    most: int | None = None
 
     @property
     def engine(self) -> str:
@@ -141,7 +146,7 @@ class Cutting:
 
     def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
         """The cuts, in this process, each if it is faster than those before; they are all that is told."""
-        return _cuts(self.found, self.size, Budget(self.seconds), self.beat)
+        return _cuts(self.found, self.size, Budget(self.seconds, chunks=self.most), self.beat)
 
 
 def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) -> Iterator[Found]:
@@ -158,6 +163,8 @@ def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) ->
             if not budget.left():
                 return
             cut = made()
+            if not budget.allows(cut):
+                return
             tried[order] = seconds_at(cut, size, min(beat, best.seconds), COMPARED)
             if tried[order] < best.seconds * GAIN:
                 most = slices

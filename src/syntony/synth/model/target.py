@@ -89,10 +89,10 @@ def fit(program: Program, target: Target) -> Program:
     """Returns the Program if the Target can run it (without skews if the Target has none, its name truncated); raises
     TargetError otherwise."""
 
-    def refuse(what: str, found: int | str, limit: int | None) -> None:
+    def refuse(what: str, found: int | str, limit: int | None, hint: str = "") -> None:
         if limit is not None and (isinstance(found, str) or found > limit):
             raise TargetError(
-                f"program '{program.name}' does not fit target '{target.name}': {what} ({found}, limit {limit})"
+                f"program '{program.name}' does not fit target '{target.name}': {what} ({found}, limit {limit}){hint}"
             )
 
     opcode = program.field("opcode")
@@ -101,7 +101,8 @@ def fit(program: Program, target: Target) -> Program:
     first, lane_agent = program.lane_start
     lengths = np.diff(np.r_[first, len(opcode)])
     refuse("a rank has more lanes", int(np.bincount(lane_agent, minlength=1).max()), target.lanes)
-    refuse("a lane has more instructions", int(lengths.max(initial=0)), target.lane_instructions)
+    fewer = "; `syntony synth --most-chunks N` finds schedules that need fewer"
+    refuse("a lane has more instructions", int(lengths.max(initial=0)), target.lane_instructions, fewer)
     talks = SENDS[opcode] | RECEIVES[opcode]
     refuse("a message takes more slots", int(program.field("count")[talks].max(initial=0)), target.message_slots)
     for allowed, used, what in (

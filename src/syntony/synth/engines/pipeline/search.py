@@ -64,7 +64,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     best: tuple[float, Schedule] | None = None
     bounds = bounds_of(topology, collective, budget.for_bounds())
     for seconds, schedule in _candidates(topology, collective, size, bounds, budget):
-        if best is None or seconds < best[0]:
+        if budget.allows(schedule) and (best is None or seconds < best[0]):
             told = budget.better is not None and (best is None or seconds < GAIN * best[0])
             best = seconds, bounded(schedule, ENGINE, bounds)
             if told and budget.better is not None:

@@ -95,7 +95,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     with suppress(OutOfTimeError):
         for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
             least.latest = seconds = sliced(schedule, size, executed=not argument)[0]
-            if seconds < least.seconds:
+            if seconds < least.seconds and budget.allows(schedule):
                 if budget.better is not None and (best is None or seconds < GAIN * least.seconds):
                     budget.better(bounded(schedule, ENGINE, bounds))
                 best, least.seconds = schedule, seconds
