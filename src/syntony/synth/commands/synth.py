@@ -40,8 +40,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--most-chunks",
         type=count,
         metavar="N",
-        help="maximum number of chunks, all blocks together: fewer are slower, but fit formats that hold short programs, "
-        "such as MSCCL's XML (256 instructions per thread block)",
+        help="maximum number of chunks, all blocks together: fewer are slower, but fit formats with short programs, "
+        "such as MSCCL XML (256 instructions per thread block)",
     )
     parser.add_argument(
         "--pareto", action="store_true", help="find all schedules on the frontier of latency against bandwidth"
