@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _solve
+from syntony.synth.bounds.throughput import throughput
 from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest.fixed import Search, fixed_rooms
@@ -219,6 +220,8 @@ def test_no_packing_of_so_many_trees_is_faster(topology: Topology, trees: int, k
         ("rail:boxes=24,gpus=8,rails=8", 9),
         ("rail:boxes=24,gpus=8,rails=8,bandwidth=200GB/s", 12),  # some data leave the box and return
         ("star:200", 9),
+        ("dragonfly:8", 9),  # some take longer routes, so that no link between groups is taken twice
+        ("fat-tree:10", 8),  # 36 routes between two pods
     ],
 )
 @pytest.mark.parametrize(("kind", "root"), [("broadcast", 0), ("broadcast", 77), ("reduce", 191)])
@@ -237,7 +240,8 @@ def test_two_trees_of_a_group(name: str) -> None:
     members = range(0, topology.ranks, 2)
     collective = Collective.make("broadcast", members=members, root=len(members) - 1)
     network = Network(topology, collective)
-    trees = along_two_trees(network, lambda two: pack(two.topology, two.collective))
+    least = float(throughput(network).seconds_per_byte)
+    trees = along_two_trees(network, lambda two: pack(two.topology, two.collective), least)
     assert trees is not None
     assert check_schedule(spread(topology, collective, trees))
     schedule = run(topology, collective, 1, Budget())

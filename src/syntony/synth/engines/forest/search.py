@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 
 from syntony import _solve
 from syntony.base.deadline import Deadline
-from syntony.base.rows import pieces
 from syntony.synth.bounds.demand import fitting_generators
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.references import all_reduce_composed, best_trees
@@ -54,7 +53,7 @@ from syntony.synth.engines.forest.narrowed import narrowed
 from syntony.synth.engines.forest.orbits import trees_by_orbits
 from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
-from syntony.synth.engines.forest.two_trees import along_two_trees
+from syntony.synth.engines.forest.two_trees import ROUNDING, along_two_trees
 from syntony.synth.model.bound import Cut, Throughput
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
@@ -75,8 +74,6 @@ GRAIN = 1 << 16
 """Number of trees to which the linear program's solution is rounded,"""
 LOSS = 1e-3
 """after taking this much off, to make up for what rounding takes off the links."""
-ROUNDING = 1e-9
-"""Times that differ by this part only are equal."""
 
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
@@ -211,13 +208,14 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
 def _of_one_root(network: Network, owed: Integers, bound: Throughput) -> Trees:
     """The shallowest of the trees of a broadcast that are tried, then the fewest. Raises EngineError."""
     large = network.collective.ranks >= GROWN
-    most = (1 + float(_GOOD if large else ROUNDING)) * float(bound.seconds_per_byte)
+    topology, least = network.topology, float(bound.seconds_per_byte)
+    most = (1 + float(_GOOD if large else ROUNDING)) * least
     direct = passed_on(network)
-    if direct is not None and _seconds(network, direct) <= most:
+    if direct is not None and direct.seconds_per_byte(topology) <= most:
         return direct
     ways = []
-    repeated = along_two_trees(network, lambda two: pack(two.topology, two.collective))
-    if repeated is not None and _seconds(network, repeated) <= most:
+    repeated = along_two_trees(network, lambda two: pack(two.topology, two.collective), least)
+    if repeated is not None and repeated.seconds_per_byte(topology) <= most:
         ways.append(repeated)
     if not large or not ways:
         ways.append(_filled(network, owed, bound))
@@ -244,16 +242,6 @@ def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = 
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
         return filling(tight)
     return filling(tuple(room))
-
-
-def _seconds(network: Network, trees: Trees) -> float:
-    """Seconds per byte of a broadcast along the trees: of its fullest link."""
-    route = trees.route.reshape(-1)
-    link = pieces(trees.link, trees.offset[route], np.diff(trees.offset)[route])
-    weight = np.repeat(np.repeat(trees.weight, trees.route.shape[1]), np.diff(trees.offset)[route])
-    bandwidth = np.asarray([float(link.bandwidth) for link in network.topology.links])
-    load = np.bincount(link, weight, minlength=len(bandwidth)) / int(trees.weight.sum())
-    return float((load / bandwidth).max())
 
 
 def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:

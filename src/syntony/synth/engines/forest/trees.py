@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony import _solve
+from syntony.base.rows import pieces
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder
@@ -45,6 +46,15 @@ class Trees:
         """(T, n-1): the distance from the root at which each edge begins."""
         src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
         return _solve.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
+
+    def seconds_per_byte(self, topology: Topology) -> float:
+        """Of a broadcast along the trees: for which its fullest link is busy."""
+        route = self.route.reshape(-1)
+        hops = np.diff(self.offset)[route]
+        weight = np.repeat(np.repeat(self.weight, self.route.shape[1]), hops)
+        bandwidth = np.asarray([float(link.bandwidth) for link in topology.links])
+        load = np.bincount(pieces(self.link, self.offset[route], hops), weight, minlength=len(bandwidth))
+        return float((load / int(self.weight.sum()) / bandwidth).max())
 
 
 def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:

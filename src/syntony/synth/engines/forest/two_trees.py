@@ -18,10 +18,14 @@ has few others to serve.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony import _solve
+from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.forest.trees import Trees
 from syntony.synth.engines.wires import wires_of
@@ -32,12 +36,17 @@ from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import TopologyError
 
 LEAST_HOSTS = 3
+ROUNDING = 1e-9
+"""Times that differ by this part only are equal."""
+SECONDS = 1.0
+"""For routes, at most."""
 
 Integers = NDArray[np.signedinteger]
 
 
-def along_two_trees(network: Network, pack: Callable[[Network], Trees]) -> Trees | None:
-    """Trees of the network's broadcast; `pack` gives those of a broadcast on two hosts.
+def along_two_trees(network: Network, pack: Callable[[Network], Trees], least: float) -> Trees | None:
+    """Trees of the network's broadcast; `pack` gives those of a broadcast on two hosts. `least`: seconds per byte that
+    no trees can beat.
 
     None if there are no LEAST_HOSTS equal hosts, or other ranks are between them.
     """
@@ -55,7 +64,10 @@ def along_two_trees(network: Network, pack: Callable[[Network], Trees]) -> Trees
     number = _among_routes(broadcast, trees)
     above = binary_trees(len(grid) - 1)
     halves = [_repeated(trees, number, grid, one, back) for one, back in zip(above, _idle(above), strict=True)]
-    return _on_routes(network, np.tile(trees.weight, 2), *map(np.concatenate, zip(*halves, strict=True)))
+    found = _on_routes(network, np.tile(trees.weight, 2), *map(np.concatenate, zip(*halves, strict=True)))
+    if found is None or found.seconds_per_byte(network.topology) <= (1 + ROUNDING) * least:
+        return found
+    return min(found, _balanced(network, found, least), key=lambda trees: trees.seconds_per_byte(network.topology))
 
 
 def binary_trees(hosts: int) -> tuple[Integers, Integers]:
@@ -149,6 +161,40 @@ def _on_routes(network: Network, weight: Integers, parent: Integers, way: Intege
         return None
     route = (routes.first[pair] + number.reshape(-1) % count[pair]).reshape(src.shape)
     return Trees(np.full(trees, network.collective.root), weight, src, dst, route, routes.offset, routes.link)
+
+
+def _balanced(network: Network, trees: Trees, least: float) -> Trees:
+    """The trees, each edge on a route of its own; a rank is two nodes, one that sends and one that receives, so that no
+    route leads through it."""
+    arcs = Arcs.of(network)
+    is_rank = np.asarray([node.kind == "rank" for node in network.topology.nodes])
+    heads = np.asarray(arcs.heads) + arcs.nodes * is_rank[arcs.heads]
+    members, fastest = np.asarray(network.collective.members, np.int32), max(arcs.capacity)
+    order = np.argsort(trees.src.reshape(-1), kind="stable")
+    src, dst = (end.reshape(-1)[order].astype(np.int64) for end in (trees.src, trees.dst))
+    weight = np.repeat(trees.weight, trees.src.shape[1])[order].astype(np.int64)
+    nothing = np.zeros(0, np.int32)
+    found = _solve.balanced_paths(
+        2 * arcs.nodes,
+        arcs.tails,
+        heads.astype(np.int32),
+        np.asarray([float(Fraction(capacity, fastest)) for capacity in arcs.capacity]),
+        members[src],
+        members[dst] + np.int32(arcs.nodes),
+        weight,
+        nothing,
+        nothing,
+        np.zeros(1, np.int64),
+        nothing,
+        least * int(trees.weight.sum()) * max(float(link.bandwidth) for link in network.links),
+        ROUNDING,
+        SECONDS,
+    )
+    route = np.empty(len(src), np.int64)
+    route[order[found.demand]] = np.arange(len(src))
+    return replace(
+        trees, route=route.reshape(trees.src.shape), offset=found.offset, link=np.asarray(arcs.links)[found.link]
+    )
 
 
 def _pairs(src: Integers, dst: Integers, ranks: int) -> tuple[tuple[Integers, Integers], Integers]:
