@@ -39,10 +39,11 @@ def itemsize(dtype: str) -> int:
 def supports(dtype: str, op: str) -> bool:
     """True when `op` has a meaning for elements of `dtype`."""
 
-def reduce(dtype: str, op: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], past: bool = False) -> None:
+def reduce(dtype: str, op: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], past: bool = False, paged: bool = False) -> None:
     """
     dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.
-    `dst` may be one of the sources, but not if it is written `past` the caches. Formats narrower than float32 round once, at the end.
+    `dst` may be one of the sources, but not if it is written `past` the caches. `paged`: sources are read from
+    several pages at a time. Formats narrower than float32 round once, at the end.
     """
 
 def scale(dtype: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: float) -> None:

@@ -109,9 +109,8 @@ void bind_kernels(nb::module_& m) {
   m.def("reduce", &reduce_bytes, nb::arg("dtype"), nb::arg("op"), nb::arg("dst"), nb::arg("sources"),
         nb::arg("past") = false, nb::arg("paged") = false,
         "dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.\n"
-        "`dst` may be one of the sources, but not if it is written `past` the caches. `paged`: several pages are read "
-        "at a time. Formats narrower than float32 "
-        "round once, at the end.");
+        "`dst` may be one of the sources, but not if it is written `past` the caches. `paged`: sources are read from\n"
+        "several pages at a time. Formats narrower than float32 round once, at the end.");
   m.def("scale", &scale_bytes, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"), nb::arg("factor"),
         "dst = src * factor; floating point and complex only. `dst` may be `src`.");
   m.def("divide", &divide_bytes, nb::arg("dtype"), nb::arg("data"), nb::arg("divisor"),

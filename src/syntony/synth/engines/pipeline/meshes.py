@@ -32,18 +32,15 @@ from syntony.topologies.topology import Link
 
 MOST_RANKS = 100
 """Larger meshes are left to trees: the linear program would take long."""
-SLICES = (25, 100, 400, 800)
-"""Numbers of slices; of those with at least"""
+SLICES, TRIED = (25, 100, 400, 800), 2
+"""Numbers of slices. Of those that the next two limits allow, so many are tried, the largest ones; else the first."""
 LEAST_BYTES = 1024
-"""bytes in a slice, and at most about"""
+"""Bytes of a slice, at least."""
 MOST_TRANSFERS = 40_000
-"""transfers in total, the"""
-TRIED = 2
-"""largest ones are tried, or the least."""
-SLOTS = (4, 2, 1)
-"""Slots of the timetable in the time of a hop: as many as leave at most"""
-MOST_SLOTS = 100
-"""in total, as far as the throughput bound tells."""
+"""Transfers of a schedule, at most about."""
+SLOTS, MOST_SLOTS = (4, 2, 1), 100
+"""Slots of the timetable in the time of a hop: the most with which it has no more than so many slots in total, if it is
+as long as the throughput bound."""
 PACE = 0.75
 """Ordered by urgency, slices are due at this part of the time at which they are planned to begin."""
 BEHIND = 1.3
