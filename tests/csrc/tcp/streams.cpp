@@ -188,7 +188,7 @@ void expected_places(std::uint64_t) {
 /// For a rank that is about to sleep, progress() reports when nothing moves, and the descriptor when something may.
 void quiet(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
-    std::vector<TcpPeer> peers = rank.connect();
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1});  // with two, a timer is an event, too
     TcpTransport transport(kSmall, rank.identity(), peers);
     require(transport.descriptors().size() == 1, "one descriptor");
     const int descriptor = transport.descriptors()[0];
