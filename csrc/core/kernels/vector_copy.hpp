@@ -17,8 +17,9 @@ namespace syntony {
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 /// The same, from several pages at a time. A core's prefetchers follow a few streams, each within its page: what
-/// another core has just written comes from its cache sooner if it is read from several pages (two cores of a Sapphire
-/// Rapids, 32, 64 and 128 KiB: 1.8 -> 1.6, 3.6 -> 2.7, 7.4 -> 5.4 us). What lies in the own cache does not.
+/// another core has just written comes from its cache sooner if it is read from several pages (two cores of an
+/// Intel Xeon with AMX, 32, 64 and 128 KiB: 1.8 -> 1.6, 3.6 -> 2.7, 7.4 -> 5.4 us). What lies in the own cache does
+/// not.
 void paged_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 /// The same bypassing the caches (non-temporal stores, if available). An ordinary store reads its line before writing

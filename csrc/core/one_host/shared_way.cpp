@@ -34,7 +34,7 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // cache. 2 and 4 ranks, 2 cores with 2 MiB of cache each: above these sizes, which no such cache holds, saving a copy
 // pays off. Overwriting, in the nearest cache, lines that a peer has just read costs twice as much as writing lines one
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
-// Outputs past the caches leave these to the inputs, which are written again (Sapphire Rapids, 2 ranks, us from the
+// Outputs past the caches leave these to the inputs, which are written again (Intel Xeon with AMX, 2 ranks, us from the
 // peers' buffers, through the caches and past them: all_gather of 4 MiB 605 and 551, of 16 MiB 2,006 and 1,943,
 // all_to_all 685 and 624, 2,226 and 2,032; but all_reduce of 4 MiB 1,012 and 1,230).
 constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 1_MiB, 1_MiB, 128_KiB};
