@@ -50,9 +50,9 @@ def test_ranks_on_one_cpu_do_not_sleep_for_each_other() -> None:
 
 ENOUGH = 10
 """Attempts. In the time that one takes, the scheduler by itself parts few: it balances every some milliseconds."""
-SHORTEST, LONGEST = 0.02, 0.64
-"""Seconds between attempts. Each move soon after another one doubles the time until the next (relocation.hpp): once
-others' load has moved the ranks, attempts at a steady pace find them waiting longer and longer."""
+LATE = 0.02
+"""Seconds by which each rank comes late before an attempt, so that the other one sleeps. Each move soon after another
+one doubles the time until the next; a sleep ends that (relocation.hpp)."""
 
 
 def parted(rank: Rank) -> tuple[int, bool]:
@@ -61,8 +61,12 @@ def parted(rank: Rank) -> tuple[int, bool]:
     group = rank.join()
     everywhere, here = os.sched_getaffinity(0), ctypes.CDLL(None).sched_getcpu
     data, cpus = np.ones(2, np.float32), np.zeros(group.size, np.int32)  # those of both ranks
-    apart, kept, pause = 0, True, SHORTEST
+    apart, kept = 0, True
     for _ in range(ATTEMPTS):
+        for late in range(group.size):
+            if late == rank.rank:
+                time.sleep(LATE)
+            group.all_reduce(data)
         os.sched_setaffinity(0, {min(everywhere)})
         group.all_reduce(data)
         os.sched_setaffinity(0, everywhere)
@@ -72,12 +76,9 @@ def parted(rank: Rank) -> tuple[int, bool]:
         cpus[rank.rank] = here()
         group.all_reduce(cpus)
         kept = kept and os.sched_getaffinity(0) == everywhere
-        left = len(set(cpus.tolist())) == group.size
-        apart += left
+        apart += len(set(cpus.tolist())) == group.size
         if apart == ENOUGH:
             break
-        pause = SHORTEST if left else min(2 * pause, LONGEST)
-        time.sleep(pause)
     group.shutdown()
     return apart, kept
 
