@@ -11,9 +11,11 @@
 namespace syntony {
 namespace {
 
-// A difference by this part changes nothing, after fewer than kSure calls (in kCalls or kCallsOfShort) by the second
-// one.
-constexpr std::uint64_t kNoise = 32, kChance = 8, kSure = 3;
+// Another way is taken only if it costs less by more than this part, 1 / kNoise, of the present one's cost, as
+// measured.
+constexpr std::uint64_t kNoise = 32;
+// By more than 1 / kChance as long as it was tried fewer than kSure times as often as every way is at first.
+constexpr std::uint64_t kChance = 8, kSure = 3;
 // Calls per way before one is preferred, and of short ones: one after another, for the first one finds the caches as
 // another way has left them.
 constexpr std::uint64_t kCalls = 2, kCallsOfShort = 4;

@@ -65,7 +65,10 @@ class Budget(Deadline):
         """Raises EngineError if it has more chunks than the maximum."""
         if not self.allows(schedule):
             found = len(schedule.collective.chunks)
-            raise EngineError(f"engine {schedule.engine} cuts into {found} chunks, more than {self.chunks}")
+            raise EngineError(
+                f"engine {schedule.engine} makes {found} chunks, more than {self.chunks}; only engines auto,"
+                " pipeline and teccl look for schedules with few chunks"
+            )
 
     def for_bounds(self) -> Deadline:
         """The time for bounds: what is left, plus a little if a search has used up everything."""

@@ -79,9 +79,10 @@ def departures(plans: Sequence[Plan], wires: Wires, size: int, slot: float, dead
     members: dict[tuple[tuple[int, float], ...], list[Plan]] = {}
     for plan in plans:
         members.setdefault(wires.used(plan), []).append(plan)
-    program = _Program(tuple(members), np.asarray([group[0].seconds for group in members.values()]),
-                       np.asarray([len(group[0].hops) for group in members.values()], np.float64),
-                       wires, size, slot)  # fmt: skip
+    classes = tuple(map(tuple, members.values()))
+    lasts = np.asarray([like[0].seconds for like in classes])
+    hops = np.asarray([len(like[0].hops) for like in classes], np.float64)
+    program = _Program(tuple(members), lasts, hops, wires, size, slot)
     low, high = int(program.lasts.min() / slot), 0
     while not high:
         if not deadline.left():
@@ -94,11 +95,13 @@ def departures(plans: Sequence[Plan], wires: Wires, size: int, slot: float, dead
         middle = (low + high) // 2
         low, high = (low, middle) if program.arrives(middle) else (middle, high)
     fewest = program.fewest(high)
-    return None if fewest is None else Departures(tuple(map(tuple, members.values())), fewest, slot)
+    return None if fewest is None else Departures(classes, fewest, slot)
 
 
 @dataclass(frozen=True, eq=False)
 class _Program:
+    """By class of plans: the links used, and when; seconds from begin to end; the number of hops."""
+
     used: tuple[tuple[tuple[int, float], ...], ...]
     lasts: Floats
     hops: Floats
