@@ -29,14 +29,15 @@ void bind_mending(nb::module_& m) {
          const Column<double>& capacities, const Column<std::int32_t>& source, const Column<std::int32_t>& target,
          const Column<std::int64_t>& weight, const Column<std::int32_t>& hop_demand,
          const Column<std::int32_t>& hop_step, const Column<std::int64_t>& hop_offset,
-         const Column<std::int32_t>& hop_link, double time, double tolerance, double seconds) {
+         const Column<std::int32_t>& hop_link, double time, double tolerance, double seconds, std::uint32_t rounds) {
         const nb::gil_scoped_release unlocked;
         return syntony::balanced_paths({nodes, span_of(tails), span_of(heads), span_of(capacities), span_of(source),
                                         span_of(target), span_of(weight), span_of(hop_demand), span_of(hop_step),
-                                        span_of(hop_offset), span_of(hop_link), time, tolerance, seconds});
+                                        span_of(hop_offset), span_of(hop_link), time, tolerance, seconds, rounds});
       },
       "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "hop_demand"_a, "hop_step"_a,
       "hop_offset"_a, "hop_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
+      "rounds"_a = std::numeric_limits<std::uint32_t>::max(),
       "One path per demand, balanced over the links by exponential prices; only those that changed are returned. "
       "ValueError where no path leads.");
   using syntony::NegotiatedTrees;

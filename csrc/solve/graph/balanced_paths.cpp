@@ -55,6 +55,7 @@ class PathSearch {
     }
     steepness_ = kFirstSteepness;
     double before = kFar;
+    std::uint32_t rounds = 0;
     for (int vain = 0; vain < kVainRounds;) {
       reprice();
       prove(best);
@@ -63,7 +64,7 @@ class PathSearch {
       if (time < best.time) keep(best, time);
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
       if (best.time <= std::max(best.proven, request_.time) * (1 + request_.tolerance) ||
-          spent.count() > request_.seconds) {
+          spent.count() > request_.seconds || ++rounds >= request_.rounds) {
         break;
       }
       if (time > before * (1 - kGain)) {

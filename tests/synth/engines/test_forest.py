@@ -16,12 +16,14 @@ from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest.fixed import Search, fixed_rooms
 from syntony.synth.engines.forest.narrowed import narrowed
+from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.search import pack, run
 from syntony.synth.engines.forest.trees import Trees, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
@@ -247,6 +249,42 @@ def test_two_trees_of_a_group(name: str) -> None:
     schedule = run(topology, collective, 1, Budget())
     assert gap_of(schedule) == 0
     assert check_schedule(schedule)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "root", "steps"),
+    [
+        ("nvl72:2", "reduce", 100, 7),
+        ("nvl72:3", "broadcast", 0, 5),
+        ("nvl72:4,planes=1", "broadcast", 287, 7),
+        ("nvl72:4,nic_bandwidth=63e9", "reduce", 5, 6),
+    ],
+)
+def test_in_large_hosts_some_shares_go_from_nic_to_nic(name: str, kind: str, root: int, steps: int) -> None:
+    topology = parse(name)
+    schedule = run(topology, Collective.make(kind, topology.ranks, root=root), 1, Budget())
+    assert (gap_of(schedule) or 0) < Fraction(3, 100)
+    assert schedule.steps <= steps
+    assert len(set(schedule.collective.chunks.weight.tolist())) == 1
+    assert check_schedule(schedule)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100:4", "rail:boxes=3,gpus=32,rails=32", "star:8", "torus:4x4"])
+def test_nics_that_have_no_room_or_do_not_reach_all_take_no_more_shares(name: str) -> None:
+    topology = parse(name)
+    assert nic_to_nic(Network(topology, Collective.make("broadcast", topology.ranks))) is None
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_trees_that_are_found_early_are_told(kind: str) -> None:
+    topology = parse("dgx-h100:5")
+    told: list[Schedule] = []
+    best = run(topology, Collective.make(kind, topology.ranks, root=9), 1, Budget(better=told.append))
+    assert told
+    for schedule in told:
+        assert check_schedule(schedule)
+        assert schedule.bounds == best.bounds
+        assert seconds_per_byte(schedule) >= seconds_per_byte(best)
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "reduce"])

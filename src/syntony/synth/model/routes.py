@@ -75,8 +75,9 @@ class RouteColumns:
     link: Integers
 
 
-def routes_between(network: Network, src: Integers, dst: Integers) -> RouteColumns:
-    """The routes from src[p] to dst[p], as in `routes_of`; pairs differ. For a million pairs.
+def routes_between(network: Network, src: Integers, dst: Integers, parallel: int = MAX_PARALLEL) -> RouteColumns:
+    """The routes from src[p] to dst[p], as in `routes_of`; pairs differ. For a million pairs. `parallel`: at most so
+    many of a pair.
 
     Searches from many ranks at once, breadth first, in the order of `_shortest_paths`: a row is a path so far, and a
     batch the paths to one node, which a link takes further together.
@@ -90,7 +91,8 @@ def routes_between(network: Network, src: Integers, dst: Integers) -> RouteColum
     found: list[Integers] = []
     most = max(1, MOST_STATES // nodes)
     for begin in range(0, len(sources), most):
-        for pair, links in _spread(network, members[sources[begin : begin + most]], pair_of[begin : begin + most]):
+        starts, wanted = members[sources[begin : begin + most]], pair_of[begin : begin + most]
+        for pair, links in _spread(network, starts, wanted, parallel):
             pairs.append(pair)
             found.append(links)
     width = max((links.shape[1] for links in found), default=0)
@@ -108,7 +110,9 @@ MOST_STATES = 1 << 24
 """Sources times nodes of a search at once."""
 
 
-def _spread(network: Network, starts: Integers, pair_of: Integers) -> Iterator[tuple[Integers, Integers]]:
+def _spread(
+    network: Network, starts: Integers, pair_of: Integers, parallel: int
+) -> Iterator[tuple[Integers, Integers]]:
     """By length: the pairs of paths that end, and (paths, length) their links. `pair_of`: (starts, nodes), -1: none."""
     nodes = len(network.topology.nodes)
     usable = np.asarray([link.id for link in network.links], np.int64)
@@ -130,7 +134,7 @@ def _spread(network: Network, starts: Integers, pair_of: Integers) -> Iterator[t
         to = at[batch] - node[batch] + head[way]
         useful = ~known[to] & (~ends[head[way]] | (pair_of.reshape(-1)[to] >= 0))
         batch, way, to = batch[useful], way[useful], to[useful]
-        taken = _within(to, size[batch], MAX_PARALLEL)
+        taken = _within(to, size[batch], parallel)
         batch, way, to = batch[taken], way[taken], to[taken]
         known[to] = True
         # Batches that meet are one, in the order in which the first of them came.

@@ -14,20 +14,21 @@ one before:
 The line through two points says what all slices take; a third point says whether it is one. Where lanes overtake each
 other on shared links, points may lie beside it: then more slices are simulated.
 
-Schedules of more steps than slices have no such line. They are simulated with longer slices, of two lengths: time
-falls about linearly with the length, by what the pipeline needs to fill.
+Schedules of more steps than slices have no such line. They are simulated with longer slices, each time half as long:
+time falls about linearly with the length, by what the pipeline needs to fill. With few slices and many steps it does
+not, so two lines must agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil, inf
 
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
-from syntony.synth.simulation.usual_slice import usual_slice
 
 AGREED = 1e-3
 """Lines that differ by at most this part say what all slices take."""
@@ -39,7 +40,10 @@ TURNS = 1 << 20
 """Messages that may be simulated to find a line, or all slices where these are fewer: without them, next to nothing is
 known of a schedule that has fewer steps than slices."""
 STRETCHED = 0.05
-"""How far a simulation of longer slices is off, as a part, where there are more steps than slices: seldom more."""
+"""How far lines through simulations of longer slices are off, as a part, if two of them differ by no more: seldom
+more."""
+PATIENCE = 8
+"""Until they do, this many times as many messages are simulated, or TURNS."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,34 @@ def estimate(schedule: Schedule, size: int, most: int) -> Estimate:
     slices = max(1, ceil(largest / wanted))
     full = max(LEAST_SLICES, int(schedule.transfers.step.max(initial=0)) + 1)
     turning, line = slices > 2 * full, 9 * full * rows // 2
-    if slices * rows <= most or (turning and slices * rows <= min(line, TURNS)):
+    turns = max(most, TURNS)
+    if slices * rows <= most or (turning and slices * rows <= min(line, turns)):
         seconds = simulate(schedule, size, wanted).seconds
         return Estimate(seconds, 0.0, seconds)
-    if turning and line <= TURNS:
+    if turning and line <= turns:
         return _along_a_line(schedule, size, slices, full, most)
-    least = usual_slice(schedule, size, most)
-    longest = simulate(schedule, size, least).seconds
-    if least <= wanted or rows > most // 2:
-        return Estimate(longest, inf, longest)
-    slope = (simulate(schedule, size, 2 * least).seconds - longest) / least
-    return Estimate(longest - slope * (least - wanted), inf if turning else STRETCHED, longest)
+    return _of_longer_slices(schedule, size, slices, largest, most)
+
+
+def _of_longer_slices(schedule: Schedule, size: int, slices: int, largest: Fraction, most: int) -> Estimate:
+    """The seconds of `slices`, from fewer; `largest`: bytes of the heaviest chunk."""
+    wanted, rows = executor_slice(schedule.collective.ranks), len(schedule.transfers)
+    limit = max(most, min(PATIENCE * most, TURNS))
+    number, points, lines = min(slices, max(1, most // (4 * rows))), [], []
+    while True:
+        length = ceil(largest / number) if number < slices else wanted
+        found = simulate(schedule, size, length)
+        if number == slices:
+            return Estimate(found.seconds, 0.0, found.seconds)
+        points.append((length, found.seconds))
+        if len(points) > 1:
+            (longer, before), (length, seconds) = points[-2:]
+            line = seconds - (before - seconds) / (longer - length) * (length - wanted)
+            lines.append(max(line, float(found.busy.max(initial=0.0))))
+        agreed = len(lines) > 1 and abs(lines[-1] / lines[-2] - 1) <= STRETCHED
+        if agreed or min(2 * number, slices) * rows > limit:
+            return Estimate(lines[-1] if lines else found.seconds, STRETCHED if agreed else inf, found.seconds)
+        number = min(2 * number, slices)
 
 
 def _along_a_line(schedule: Schedule, size: int, slices: int, full: int, most: int) -> Estimate:

@@ -20,7 +20,8 @@ packed exactly all the same, if that leaves a gap above 1 %.
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
 broadcast packs trees of one root. Shallow ones stream best: where every two ranks have a link, all have two hops
-(forest/passed_on.py). Elsewhere it also tries the trees of two hosts, repeated
+(forest/passed_on.py). In hosts so large that NICs add to what the wires inside bring to a rank, some trees lead from
+NIC to NIC (forest/nic_to_nic.py). Elsewhere it also tries the trees of two hosts, repeated
 along two binary trees of hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as
 slow as the bound allows (forest/narrowed.py). reduce_scatter and reduce are these in reverse (symmetry/reversal.py).
 all_reduce sums along one set of trees and copies along another. If dividing the links
@@ -32,10 +33,12 @@ scatter and all_to_all have no trees.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from math import lcm
+from functools import partial
+from math import inf, lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +53,11 @@ from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
 from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.narrowed import narrowed
+from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.orbits import trees_by_orbits
 from syntony.synth.engines.forest.passed_on import passed_on
-from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
-from syntony.synth.engines.forest.two_trees import ROUNDING, along_two_trees
+from syntony.synth.engines.forest.trees import ENGINE, ROUNDING, Trees, common_weights, spread
+from syntony.synth.engines.forest.two_trees import along_two_trees
 from syntony.synth.model.bound import Cut, Throughput
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
@@ -75,6 +79,8 @@ GRAIN = 1 << 16
 LOSS = 1e-3
 """after taking this much off, to make up for what rounding takes off the links."""
 
+SHALLOW = 0.03
+"""Trees of few hops that are above the bound by this part are faster than those that meet it in many."""
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
 
@@ -112,12 +118,22 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 def _exact(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
     if collective.kind == "all_reduce":
-        schedule = _all_reduce(topology, collective, fixed, budget)
-    elif collective.combining:
-        dual = collective.dual()
-        schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual, fixed)), topology)
-    else:
-        schedule = spread(topology, collective, pack(topology, collective, fixed))
+        return _bounded(_all_reduce(topology, collective, fixed, budget), budget)
+    way, copied = (topology.reversed(), collective.dual()) if collective.combining else (topology, collective)
+
+    def along(trees: Trees) -> Schedule:
+        schedule = spread(way, copied, trees)
+        return _bounded(summed(schedule, topology) if collective.combining else schedule, budget)
+
+    def tell(trees: Trees) -> None:
+        if budget.better is not None:
+            budget.better(along(trees))
+
+    return along(pack(way, copied, fixed, tell))
+
+
+def _bounded(schedule: Schedule, budget: Budget) -> Schedule:
+    """The schedule, with its bounds and its proof."""
     return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
 
 
@@ -187,10 +203,13 @@ def _trees(folded: Schedule | None) -> int:
     return 1 if folded is None else len(folded.collective.chunks) // folded.collective.ranks
 
 
-def pack(topology: Topology, collective: Collective, fixed: int | None = None) -> Trees:
+def pack(
+    topology: Topology, collective: Collective, fixed: int | None = None, tell: Callable[[Trees], None] = lambda _: None
+) -> Trees:
     """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError.
 
-    `fixed`: as near to it as `fixed` equal trees per root can be; if weights differ, that many per unit of weight.
+    fixed   as near to it as `fixed` equal trees per root can be; if weights differ, that many per unit of weight
+    tell    called with the best trees so far, where others are still to be found
     """
     network = Network(topology, collective)
     owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
@@ -202,23 +221,30 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
         return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
-    return _of_one_root(network, owed, bound) if collective.kind == "broadcast" else _filled(network, owed, bound)
+    return _of_one_root(network, owed, bound, tell) if collective.kind == "broadcast" else _filled(network, owed, bound)
 
 
-def _of_one_root(network: Network, owed: Integers, bound: Throughput) -> Trees:
+def _of_one_root(network: Network, owed: Integers, bound: Throughput, tell: Callable[[Trees], None]) -> Trees:
     """The shallowest of the trees of a broadcast that are tried, then the fewest. Raises EngineError."""
     large = network.collective.ranks >= GROWN
-    topology, least = network.topology, float(bound.seconds_per_byte)
-    most = (1 + float(_GOOD if large else ROUNDING)) * least
-    direct = passed_on(network)
-    if direct is not None and direct.seconds_per_byte(topology) <= most:
-        return direct
-    ways = []
-    repeated = along_two_trees(network, lambda two: pack(two.topology, two.collective), least)
-    if repeated is not None and repeated.seconds_per_byte(topology) <= most:
-        ways.append(repeated)
-    if not large or not ways:
-        ways.append(_filled(network, owed, bound))
+    good, least = float(_GOOD) if large else ROUNDING, float(bound.seconds_per_byte)
+    ways: list[Trees] = []
+    fastest = inf
+    for shape, most, ends in (
+        (passed_on, good, True),
+        (nic_to_nic, SHALLOW, True),
+        (partial(along_two_trees, pack=lambda two: pack(two.topology, two.collective), least=least), good, large),
+    ):
+        trees = shape(network)
+        seconds = inf if trees is None else trees.seconds_per_byte(network.topology)
+        if trees is not None and seconds <= (1 + most) * least:
+            if ends:
+                return trees
+            ways.append(trees)
+        if trees is not None and seconds < fastest:
+            fastest = seconds
+            tell(trees)
+    ways.append(_filled(network, owed, bound))
     if not large:
         ways.append(_filled(network, owed, bound, narrow=True))
     return min(ways, key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)))

@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.base.rows import pieces
 from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.routes import MAX_PARALLEL, routes_between
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder
 from syntony.topologies.topology import Topology
 
 ENGINE = "forest"
+ROUNDING = 1e-9
+"""Times that differ by this part only are equal."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -92,3 +96,35 @@ def common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
     cuts = np.union1d(*ends)
     weight = np.diff(cuts, prepend=0)
     return one.cut(np.searchsorted(ends[0], cuts), weight), other.cut(np.searchsorted(ends[1], cuts), weight)
+
+
+def on_routes(
+    network: Network, weight: Integers, parent: Integers, way: Integers, parallel: int = MAX_PARALLEL
+) -> Trees | None:
+    """Trees of a broadcast; None if no route leads to some rank from the one before it.
+
+    weight   (T,)
+    parent   (T, ranks)  from which rank each one receives, -1 for the root
+    way      (T, ranks)  over which of the routes between both, of the first `parallel`; counted round and round
+    """
+    trees, ranks = parent.shape
+    depth = np.zeros_like(parent)
+    at = parent
+    while (at >= 0).any():
+        depth += at >= 0
+        at = np.where(at >= 0, np.take_along_axis(parent, np.maximum(at, 0), 1), -1)
+    dst = np.argsort(depth, axis=1, kind="stable")[:, 1:]
+    src, number = (np.take_along_axis(column, dst, 1) for column in (parent, way))
+    pairs, pair = pairs_of(src, dst, ranks)
+    routes = routes_between(network, *pairs, parallel)
+    count = np.diff(routes.first)
+    if not count.all():
+        return None
+    route = (routes.first[pair] + number.reshape(-1) % count[pair]).reshape(src.shape)
+    return Trees(np.full(trees, network.collective.root), weight, src, dst, route, routes.offset, routes.link)
+
+
+def pairs_of(src: Integers, dst: Integers, ranks: int) -> tuple[tuple[Integers, Integers], Integers]:
+    """The different pairs of ranks, and the one of each edge."""
+    pair, of_edge = np.unique(src.astype(np.int64).reshape(-1) * ranks + dst.reshape(-1), return_inverse=True)
+    return (pair // ranks, pair % ranks), of_edge

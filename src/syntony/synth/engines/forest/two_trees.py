@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.engines.engine import EngineError
-from syntony.synth.engines.forest.trees import Trees
+from syntony.synth.engines.forest.trees import ROUNDING, Trees, on_routes, pairs_of
 from syntony.synth.engines.wires import wires_of
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
@@ -36,10 +37,8 @@ from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import TopologyError
 
 LEAST_HOSTS = 3
-ROUNDING = 1e-9
-"""Times that differ by this part only are equal."""
-SECONDS = 1.0
-"""For routes, at most."""
+WORK = 1 << 26
+"""For balanced routes: links that searches look at, from all ranks in all rounds; about a second."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -50,8 +49,8 @@ def along_two_trees(network: Network, pack: Callable[[Network], Trees], least: f
 
     None if there are no LEAST_HOSTS equal hosts, or other ranks are between them.
     """
-    grid = _hosts(network)
-    if grid is None:
+    grid = equal_hosts(network)
+    if grid is None or len(grid) < LEAST_HOSTS:
         return None
     collective = network.collective
     place = int(np.flatnonzero(grid[0] == collective.root)[0])
@@ -64,7 +63,8 @@ def along_two_trees(network: Network, pack: Callable[[Network], Trees], least: f
     number = _among_routes(broadcast, trees)
     above = binary_trees(len(grid) - 1)
     halves = [_repeated(trees, number, grid, one, back) for one, back in zip(above, _idle(above), strict=True)]
-    found = _on_routes(network, np.tile(trees.weight, 2), *map(np.concatenate, zip(*halves, strict=True)))
+    parent, way = map(np.concatenate, zip(*halves, strict=True))
+    found = on_routes(network, np.tile(trees.weight, 2), parent, way)
     if found is None or found.seconds_per_byte(network.topology) <= (1 + ROUNDING) * least:
         return found
     return min(found, _balanced(network, found, least), key=lambda trees: trees.seconds_per_byte(network.topology))
@@ -86,8 +86,8 @@ def binary_trees(hosts: int) -> tuple[Integers, Integers]:
     return one, other
 
 
-def _hosts(network: Network) -> Integers | None:
-    """(hosts, ranks of a host): ranks of the collective, the root's host first."""
+def equal_hosts(network: Network) -> Integers | None:
+    """(hosts, ranks of a host): ranks of the collective, the root's host first. None if hosts have unequal numbers."""
     members = network.collective.members
     position = {member: rank for rank, member in enumerate(members)}
     try:
@@ -95,7 +95,7 @@ def _hosts(network: Network) -> Integers | None:
     except TopologyError:
         return None  # a NIC belongs to two
     hosts = [host for host in hosts if host]
-    if len(hosts) < LEAST_HOSTS or len({len(host) for host in hosts}) > 1:
+    if len({len(host) for host in hosts}) > 1:
         return None
     return np.asarray(sorted(hosts, key=lambda host: network.collective.root not in host))
 
@@ -112,7 +112,7 @@ def _idle(above: tuple[Integers, Integers]) -> list[int]:
 
 def _among_routes(network: Network, trees: Trees) -> Integers:
     """(trees, edges): which of the shortest routes between its ends an edge takes; 0 if it takes a longer one."""
-    pairs, pair = _pairs(trees.src, trees.dst, network.collective.ranks)
+    pairs, pair = pairs_of(trees.src, trees.dst, network.collective.ranks)
     routes = routes_between(network, *pairs)
     shortest = [tuple(routes.link[a:b].tolist()) for a, b in zip(routes.offset[:-1], routes.offset[1:], strict=True)]
     number = np.zeros(trees.src.size, np.int64)
@@ -144,25 +144,6 @@ def _repeated(trees: Trees, number: Integers, grid: Integers, above: Integers, b
     return parent, route
 
 
-def _on_routes(network: Network, weight: Integers, parent: Integers, way: Integers) -> Trees | None:
-    """The trees; None if no route leads to some rank from the one before it."""
-    trees, ranks = parent.shape
-    depth = np.zeros_like(parent)
-    at = parent
-    while (at >= 0).any():
-        depth += at >= 0
-        at = np.where(at >= 0, np.take_along_axis(parent, np.maximum(at, 0), 1), -1)
-    dst = np.argsort(depth, axis=1, kind="stable")[:, 1:]
-    src, number = (np.take_along_axis(column, dst, 1) for column in (parent, way))
-    pairs, pair = _pairs(src, dst, ranks)
-    routes = routes_between(network, *pairs)
-    count = np.diff(routes.first)
-    if not count.all():
-        return None
-    route = (routes.first[pair] + number.reshape(-1) % count[pair]).reshape(src.shape)
-    return Trees(np.full(trees, network.collective.root), weight, src, dst, route, routes.offset, routes.link)
-
-
 def _balanced(network: Network, trees: Trees, least: float) -> Trees:
     """The trees, each edge on a route of its own; a rank is two nodes, one that sends and one that receives, so that no
     route leads through it."""
@@ -188,16 +169,11 @@ def _balanced(network: Network, trees: Trees, least: float) -> Trees:
         nothing,
         least * int(trees.weight.sum()) * max(float(link.bandwidth) for link in network.links),
         ROUNDING,
-        SECONDS,
+        inf,
+        max(1, WORK // (network.collective.ranks * len(arcs.links))),
     )
     route = np.empty(len(src), np.int64)
     route[order[found.demand]] = np.arange(len(src))
     return replace(
         trees, route=route.reshape(trees.src.shape), offset=found.offset, link=np.asarray(arcs.links)[found.link]
     )
-
-
-def _pairs(src: Integers, dst: Integers, ranks: int) -> tuple[tuple[Integers, Integers], Integers]:
-    """The different pairs of ranks, and the one of each edge."""
-    pair, of_edge = np.unique(src.astype(np.int64).reshape(-1) * ranks + dst.reshape(-1), return_inverse=True)
-    return (pair // ranks, pair % ranks), of_edge
