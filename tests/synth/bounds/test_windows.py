@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,6 +15,7 @@ from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget
 from syntony.synth.model.collective import Collective
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
 from tests.sampled import examples
@@ -42,6 +44,34 @@ def test_a_megabyte_takes_its_bytes_and_the_way(name: str, kind: str, seconds: f
     topology = parse(name)
     bounds = bounds_of(topology, Collective.make(kind, topology.ranks))
     assert seconds * (1 - 1e-9) <= bounds.seconds(10**6) <= seconds * 1.02
+
+
+def line(*cables: tuple[int, int, float]) -> Topology:
+    """Three ranks; each cable has an alpha and 1 B/s."""
+    wiring = Wiring("line")
+    for rank in range(3):
+        wiring.rank((rank, 0))
+    for one, other, alpha in cables:
+        wiring.cable(one, other, Fraction(1), alpha)
+    return wiring.topology()
+
+
+@pytest.mark.parametrize(
+    ("cables", "kind", "size", "seconds"),
+    [
+        # Rank 2 is far away: its byte is there after 11 s and one more, whatever rank 1 does meanwhile.
+        (((0, 1, 1.0), (1, 2, 10.0)), "gather", 3, 12),
+        (((0, 1, 1.0), (1, 2, 10.0)), "scatter", 3, 12),
+        (((0, 1, 1.0), (1, 2, 10.0)), "all_gather", 3, 12),
+        (((0, 1, 1.0), (1, 2, 10.0)), "reduce_scatter", 3, 12),
+        (((0, 1, 1.0), (1, 2, 10.0)), "all_to_all", 3, 12),
+        # Rank 0 is in the middle: what rank 1 adds comes to rank 2 after 11 s and the time for all bytes.
+        (((0, 1, 1.0), (0, 2, 10.0)), "all_reduce", 3, 14),
+    ],
+)
+def test_from_far_away(cables: Sequence[tuple[int, int, float]], kind: str, size: int, seconds: float) -> None:
+    bounds = bounds_of(line(*cables), Collective.make(kind, 3))
+    assert bounds.seconds(size) == pytest.approx(seconds, rel=1e-9)
 
 
 @examples(60)

@@ -16,15 +16,16 @@ model, applied to a cut instead of one message.)
 One cut says little if the path to it is long. So the amount that one rank must receive or send is also bounded by the
 greatest flow over time: of all paths to it, the shortest carry data for the longest time. Successive shortest paths of
 the static network, in order of their alphas, are such a flow (Ford and Fulkerson 1958), and path i carries
-bandwidth(i) * max(0, T - alphas(i)): the same sum.
+bandwidth(i) * max(0, T - alphas(i)): the same sum. The nearest ranks alone have the shortest paths, but not all of the
+data: what the ranks from some distance on must send takes longer paths, and is a bound of its own for each distance.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +33,19 @@ from numpy.typing import NDArray
 from syntony._solve import ShortestPaths
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import block_weights, fitting_generators, member_orbits
-from syntony.synth.model.bound import Bounds, Cut, Partition, Prices, Window, Witness
+from syntony.synth.model.bound import Bounds, Cut, Latency, Partition, Prices, Window, Witness
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 
 MOST_WORK = 20_000
 """The most paths times links searched, over all ranks: some tenths of a second. At least a few ranks are tried."""
+MOST_NEAREST = 400_000
+"""The most ranks times links for which distances are computed, which takes much less than a search for paths."""
 FEW = 2
 MOST_PATHS = 64
 """The most paths to one rank; fewer than all of them prove nothing, so such a rank is skipped."""
+SAME = 1e-9
+"""Distances that differ by this part are equal."""
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +57,7 @@ def with_windows(network: Network, bounds: Bounds, arcs: Arcs | None = None) -> 
     arcs = arcs or Arcs.of(network)
     alphas = np.asarray([link.alpha for link in network.links], np.float64)
     windows = [_of_witness(network.collective, arcs, alphas, bounds.throughput.witness)]
-    windows += _of_ranks(network, arcs, alphas)
+    windows += _of_ranks(network, arcs, alphas, bounds.latency)
     return replace(bounds, windows=tuple(windows))
 
 
@@ -92,53 +97,85 @@ def _nearest(arcs: Arcs, alphas: Floats, starts: NDArray[np.bool_]) -> Floats:
     return np.asarray(paths.distances(arcs.nodes), np.float64)[:-1]
 
 
-def _of_ranks(network: Network, arcs: Arcs, alphas: Floats) -> Iterator[Window]:
-    """Windows of what one rank must receive from all others or the root, or send to them, by the greatest flow."""
-    collective = network.collective
-    members = list(collective.members)
-    root = members[collective.root]
-    reverse = arcs.reversed()
-    shares = _owed(collective)
-    others = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
-    # (graph, from, to, share): on reversed links, what leaves a rank enters it.
-    match collective.kind:
-        case "all_gather":
-            asked = [(arcs, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
-        case "reduce_scatter":
-            asked = [(reverse, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
-        case "gather":
-            asked = [(arcs, [node for node in members if node != root], root, shares[root])]
-        case "scatter":
-            asked = [(reverse, [node for node in members if node != root], root, shares[root])]
-        case "broadcast":
-            asked = [(arcs, [root], sink, Fraction(1)) for sink in others if sink != root]
-        case "reduce":
-            asked = [(reverse, [root], sink, Fraction(1)) for sink in others if sink != root]
-        case "all_reduce":
-            asked = [(arcs, [members[0]], sink, Fraction(1)) for sink in others if sink != members[0]]
-        case _:
-            asked = [(arcs, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """`share` of the size must get to the sink from these sources together, of which the nearest is `delay` away.
+
+    rate  units of bandwidth that the flow cannot exceed
+    """
+
+    graph: Arcs
+    sources: Sequence[int]
+    sink: int
+    share: float
+    delay: float
+    rate: float
+
+
+def _of_ranks(network: Network, arcs: Arcs, alphas: Floats, latency: Latency) -> Iterator[Window]:
+    """Windows of what one rank must get from some others, or send to them. Those that begin latest and those that need
+    most time for their bytes come first, by turns."""
+    asked = list(_asked(network, arcs, alphas, latency))
+    latest = sorted(asked, key=lambda one: -one.delay)
+    fullest = sorted(asked, key=lambda one: -one.share / one.rate)
     work = 0
-    for number, (graph, sources, sink, share) in enumerate(asked):
+    for number, one in enumerate(dict.fromkeys(chain.from_iterable(zip(latest, fullest, strict=True)))):
         if number >= FEW and work > MOST_WORK:
             return
-        paths = _successive_paths(graph, alphas, sources, sink)
+        paths = _successive_paths(one.graph, alphas, one.sources, one.sink)
         work += (1 + len(paths)) * len(arcs.tails)
         if len(paths) <= MOST_PATHS:
             delays, rates = np.asarray(paths, np.float64).reshape(-1, 2).T
-            yield Window.of(float(share), delays, rates * float(arcs.unit))
+            yield Window.of(one.share, delays, rates * float(arcs.unit))
 
 
-def _owed(collective: Collective) -> dict[int, Fraction]:
-    """By member, the share of the size that it must receive (or send) beyond what it has."""
-    weights, unit = block_weights(collective), collective.unit
-    if weights.ndim == 2:
-        into = weights.sum(axis=0) - weights.diagonal()
-        return {m: int(w) * unit for m, w in zip(collective.members, into.tolist(), strict=True)}
-    if len(weights) != collective.ranks:
-        return {}
-    total = int(weights.sum())
-    return {m: (total - int(w)) * unit for m, w in zip(collective.members, weights.tolist(), strict=True)}
+def _asked(network: Network, arcs: Arcs, alphas: Floats, latency: Latency) -> Iterator[_Asked]:
+    """For each rank, all others from some distance on. What a sum needs from one rank, it does not need twice: then
+    each other rank is asked alone, the narrowest of those at a distance."""
+    members, alone = np.asarray(network.collective.members), network.collective.kind == "all_reduce"
+    sinks = _first(network, latency)[: max(FEW, MOST_NEAREST // len(arcs.tails))]
+    for backwards, graph in ((False, arcs), (True, arcs.reversed())):
+        paths = ShortestPaths(graph.nodes, graph.heads, graph.tails, alphas)
+        into = np.bincount(graph.heads, np.asarray(graph.capacity, np.float64), graph.nodes)
+        out = np.bincount(graph.tails, np.asarray(graph.capacity, np.float64), graph.nodes)[members]
+        for sink in sinks:
+            shares = _owed(network.collective, sink, backwards)
+            delays = paths.distances(members[sink])[members]
+            order = np.flatnonzero(shares)
+            order = order[np.lexsort((out[order], -delays[order]))]
+            nearer = np.flatnonzero(-np.diff(delays[order]) > SAME * delays[order][:-1]) + 1
+            for first, end in pairwise([0, *nearer.tolist(), len(order)] if len(order) else []):
+                chosen = order[first : first + 1] if alone else order[:end]
+                share, rate = float(shares[chosen].sum()), min(into[members[sink]], out[chosen].sum())
+                yield _Asked(graph, members[chosen].tolist(), members[sink], share, delays[order[first]], rate)
+
+
+def _first(network: Network, latency: Latency) -> list[int]:
+    """Members by position, one of each orbit; first the two that are farthest apart."""
+    position = {member: place for place, member in enumerate(network.collective.members)}
+    apart = latency.seconds_witness
+    ends = [position[apart.dst], position[apart.src]] if apart else []
+    orbits = member_orbits(network, fitting_generators(network))
+    return list(dict.fromkeys([*ends, *(position[orbit[0]] for orbit in orbits)]))
+
+
+def _owed(collective: Collective, sink: int, backwards: bool) -> Floats:
+    """Per member, the share of the size that the sink must get from it; `backwards`: must send to it."""
+    weights, unit = block_weights(collective), float(collective.unit)
+    shares = np.zeros(collective.ranks)
+    match collective.kind, backwards:
+        case "all_to_all", _:
+            shares[:] = unit * (weights[sink] if backwards else weights[:, sink])
+        case ("all_gather", False) | ("reduce_scatter", True):
+            shares[:] = unit * weights
+        case ("gather", False) | ("scatter", True) if sink == collective.root:
+            shares[:] = unit * weights
+        case ("broadcast", False) | ("reduce", True):
+            shares[collective.root] = 1.0
+        case "all_reduce", False:
+            shares[:] = 1.0
+    shares[sink] = 0.0
+    return shares
 
 
 def _successive_paths(graph: Arcs, alphas: Floats, sources: Sequence[int], sink: int) -> list[tuple[float, int]]:
