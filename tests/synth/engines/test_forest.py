@@ -26,6 +26,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
+from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
 from tests.sampled import examples, one_in
@@ -159,6 +160,28 @@ def test_a_thousand_ranks_within_the_capacities() -> None:
     assert max(load / rate) / weight == pytest.approx(127 / 50e9)  # 127 boxes send 8 blocks each over 8 NICs
     for tree in range(0, 1024, 97):
         assert sorted([int(trees.root[tree]), *trees.dst[tree].tolist()]) == list(range(1024))
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"])
+def test_measured_rates_without_a_common_denominator(kind: str) -> None:
+    """Exact trees would be more than the weights of chunks can count, on links and through switches alike."""
+    rates = [24371234567, 3100000007, 12345678901, 9999999967, 11111111113, 7654321987]
+    ring, hosts = Wiring("measured"), Wiring("measured hosts")
+    for place in enumerate(range(6)):
+        ring.rank(place)
+        hosts.rank(place)
+    leaves = [hosts.switch(f"leaf{number}", (number, 6)) for number in range(2)]
+    hosts.cable(*leaves, Fraction(10**11, 7), 1e-6)
+    for rank, rate in enumerate(rates):
+        ring.cable(rank, (rank + 1) % 6, Fraction(rate), 1e-6)
+        hosts.cable(rank, leaves[rank // 3], Fraction(rate), 1e-6)
+    ring.cable(0, 3, Fraction(10**10, 3), 1e-6)
+    for topology in (ring.topology(), hosts.topology()):
+        schedule = run(topology, Collective.make(kind, 6), 1 << 30, Budget())
+        verdict = check_schedule(schedule)
+        assert verdict, verdict.fault
+        bound = throughput(Network(topology, schedule.collective)).seconds_per_byte
+        assert bound <= seconds_per_byte(schedule) <= bound * Fraction(1005, 1000)
 
 
 def test_what_has_no_trees_is_refused_by_name() -> None:

@@ -17,7 +17,7 @@ from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation import long_messages
-from syntony.synth.simulation.long_messages import estimate
+from syntony.synth.simulation.long_messages import Estimate, estimate
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.result import Simulation
 from syntony.synth.simulation.schedule_simulator import simulate
@@ -53,6 +53,11 @@ def size_of(schedule: Schedule, slices: int) -> int:
     """The size at which the heaviest chunk has so many slices."""
     share = schedule.collective.chunks.weight.max() * schedule.collective.unit
     return int(slices * executor_slice(schedule.collective.ranks) / share)
+
+
+def test_where_nothing_moves_no_time_passes() -> None:
+    schedule = greedy.run(parse("ring:1"), Collective.make("all_reduce", 1), 1 << 40, Budget())
+    assert estimate(schedule, 1 << 40, MOST) == Estimate(0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", one_in(4, range(200)))

@@ -31,7 +31,7 @@ from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, Dull, streame
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.long_messages import LEAST_SLICES, estimate
+from syntony.synth.simulation.long_messages import LEAST_SLICES, Estimate, estimate
 from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
@@ -183,17 +183,23 @@ def seconds_at(schedule: Schedule, size: int, beat: float = float("inf"), most: 
     than about `most` messages (simulation/long_messages.py).
 
     `beat`: of a schedule that takes longer than these seconds, a rougher estimate is enough. What seems to be near the
-    schedule's bounds, which ends a search, is not believed before it is sure.
+    schedule's bounds, which ends a search, is not believed before it is sure; and no estimate is below them.
     """
+    least = schedule.bounds.seconds(size) if schedule.bounds else 0.0
     if beat < float("inf") and 2 * _messages(schedule, ROUGH) <= _messages(schedule, most):
         rough = estimate(schedule, size, _messages(schedule, ROUGH))
         if rough.sure or rough.seconds * (1 - rough.error) > beat:
-            return rough.seconds
+            return _no_less(rough, least)
     found = estimate(schedule, size, _messages(schedule, most))
-    near = NEAR * schedule.bounds.seconds(size) if schedule.bounds else 0.0
-    if not found.sure and found.seconds <= near:
+    if not found.sure and found.seconds <= NEAR * least:
         found = estimate(schedule, size, SURE)
-    return found.seconds if found.sure or found.seconds > near else max(found.seconds, found.longest)
+        if not found.sure and found.seconds <= NEAR * least:
+            return max(found.longest, _no_less(found, least))
+    return _no_less(found, least)
+
+
+def _no_less(found: Estimate, least: float) -> float:
+    return max(found.seconds, least) if found.error else found.seconds
 
 
 def _messages(schedule: Schedule, most: int) -> int:

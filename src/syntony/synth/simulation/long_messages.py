@@ -65,7 +65,7 @@ class Estimate:
 
 def estimate(schedule: Schedule, size: int, most: int) -> Estimate:
     """From simulations of about `most` messages at most, or TURNS."""
-    wanted, rows = executor_slice(schedule.collective.ranks), max(1, len(schedule.transfers))
+    wanted, rows = executor_slice(schedule.collective.ranks), len(schedule.transfers)
     largest = int(schedule.collective.chunks.weight.max(initial=0)) * schedule.collective.unit * size
     slices = max(1, ceil(largest / wanted))
     full = max(LEAST_SLICES, int(schedule.transfers.step.max(initial=0)) + 1)

@@ -74,6 +74,13 @@ GROWN = 192
 trees are packed exactly only if that leaves a gap."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
+MOST_TREES = (1 << 31) - 1
+"""Most trees of a root, since weights of chunks have 32 bits. Rates that were measured have large common denominators;
+then there are about"""
+FEWER = 1 << 24
+"""this many trees, after taking"""
+FEWER_LOSS = Fraction(1, 1 << 12)
+"""this part off, to make up for what rounding takes off the links."""
 GRAIN = 1 << 16
 """Number of trees to which the linear program's solution is rounded,"""
 LOSS = 1e-3
@@ -251,7 +258,8 @@ def _of_one_root(network: Network, owed: Integers, bound: Throughput, tell: Call
 
 
 def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False) -> Trees:
-    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them.
+    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them, or nearly so,
+    where these would be too many.
 
     `narrow`: on as little of it as they need. Raises EngineError.
     """
@@ -263,6 +271,10 @@ def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = 
         count = lcm(*(room[link].denominator for link in links))
         trees = [count * weight for weight in owed.tolist()]
         rooms = [int(count * share) for share in room.values()]
+        if max(trees) > MOST_TREES:
+            per_weight = Fraction(FEWER, int(owed.max()))
+            trees = [int((1 - FEWER_LOSS) * per_weight * weight) for weight in owed.tolist()]
+            rooms = _balanced(network, [int(per_weight * share) for share in room.values()])
         return _packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
 
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
