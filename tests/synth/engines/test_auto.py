@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextvars import copy_context
+from fractions import Fraction
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from syntony.synth.checker import check_schedule
 from syntony.synth.engines import workers
 from syntony.synth.engines.auto import (
     CANDIDATES,
+    CLOSE,
     Candidate,
     Found,
     Resumed,
@@ -41,11 +43,12 @@ from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation import long_messages
-from syntony.synth.simulation.long_messages import Estimate
+from syntony.synth.simulation.long_messages import Estimate, estimate
 from syntony.synth.simulation.result import Simulation
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.synth.symmetry.throughput import gap_of
+from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
 from tests.sampled import examples
@@ -66,7 +69,7 @@ def test_the_fastest_is_kept_and_compared_aloud(name: str, kind: str, size: int)
     collective = Collective.make(kind, topology.ranks)
     found = list(candidates(topology, collective, size, Budget(4)))
     best = run(topology, collective, size, Budget(4))
-    assert seconds_at(best, size) <= min(one.seconds for one in found) * 1.001
+    assert seconds_at(best, size) <= min(one.seconds for one in found) * CLOSE  # both may end that near to the bounds
     prompt = found[0].engine  # asked first, whatever the time is; who else answers depends on the machine's load
     assert f"{prompt} " in best.proof or best.engine == prompt
     assert check_schedule(best)
@@ -172,7 +175,7 @@ def test_what_an_engine_chose_in_the_end_is_cut_though_it_is_slower_before(small
 def test_near_cuts_go_on_as_long_as_they_become_faster(small: tuple[Topology, Collective]) -> None:
     topology, collective = small
     schedule = forest.run(topology, collective, 1 << 20, Budget())
-    names = [Candidate(engine, lambda *_: True, "short") for engine in ("forest", "hierarchy")]
+    names = [Candidate(engine, lambda *_: True) for engine in ("forest", "hierarchy")]
     agenda = _Agenda(topology, collective, 1 << 20, Budget(60), names)
     agenda.hear(Found("forest", schedule, 2.0))
     agenda.hear(Found("hierarchy", schedule, 2.4))
@@ -185,6 +188,26 @@ def test_near_cuts_go_on_as_long_as_they_become_faster(small: tuple[Topology, Co
     assert agenda.next([], 1, {other: 15.0}) == Resumed(other)
     assert agenda.next([], 1, {leader: 15.0, other: 30.0}) == Resumed(leader)
     assert isinstance(agenda.next([], 1, {other: 30.0}), Question)  # its last turn gained nothing
+
+
+def test_near_cuts_do_not_go_on_before_all_slow_engines_have_begun(small: tuple[Topology, Collective]) -> None:
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl")]
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), slow)
+    first = agenda.beside(2)
+    assert first is not None
+    agenda.hear(Found("forest", schedule, 2.0))
+    cut = agenda.next([first], 2)
+    assert isinstance(cut, Cutting)
+    agenda.hear(Found("forest", schedule, 1.9, cut=True))
+    assert agenda.next([first], 2, {cut.name: 1.0}) == Resumed(cut.name)  # it leads
+    agenda.hear(Found("pipeline", schedule, 1.8))
+    agenda.hear(Found("forest", schedule, 1.85, cut=True))
+    second = agenda.next([first], 2, {cut.name: 2.0})
+    assert isinstance(second, Question)
+    assert second.engine == "teccl"
+    assert agenda.next([first], 2, {cut.name: 2.0}) == Resumed(cut.name)
 
 
 def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
@@ -318,6 +341,22 @@ def test_no_simulation_is_faster_than_the_busiest_link(kind: str) -> None:
     exact = run(topology, collective, 1 << 24, Budget(60, steps=4 if kind == "all_reduce" else 2))
     assert len(exact.rounds)
     assert busiest(exact, 1 << 24) <= seconds_at(exact, 1 << 24) * (1 + 1e-9)
+
+
+def test_an_estimate_is_no_less_than_the_bounds() -> None:
+    """Of a tebibyte only a part is simulated; the rest is on a line, which may lie a little too low."""
+    wiring = Wiring("two leaves")
+    for rank in range(6):
+        wiring.rank((rank, 0))
+    leaves = [wiring.switch(f"leaf{number}", (number, 1)) for number in range(2)]
+    for rank, rate in enumerate((24371234567, 3100000007, 12345678901, 9999999967, 11111111113, 7654321987)):
+        wiring.cable(rank, leaves[rank // 3], Fraction(rate), 1e-6 * (1 + rank))
+    wiring.cable(*leaves, Fraction(31234567891), 4e-6)
+    topology = wiring.topology()
+    schedule = engine_named("blink").run(topology, Collective.make("all_reduce", 6), 1 << 40, Budget())
+    assert schedule.bounds is not None
+    least = schedule.bounds.seconds(1 << 40)
+    assert estimate(schedule, 1 << 40, 1 << 17).seconds < least <= seconds_at(schedule, 1 << 40)
 
 
 def test_what_cannot_be_faster_is_neither_simulated_nor_cut(

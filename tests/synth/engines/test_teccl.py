@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.benchmarks.synthesis.networks.irregular import dual_homed
 from syntony.benchmarks.synthesis.networks.teccl import dgx2_boxes, ndv2_boxes
 from syntony.benchmarks.synthesis.systems import teccl as table
 from syntony.synth.bounds.throughput import bounds_of
@@ -264,9 +266,20 @@ def test_slices_that_nobody_cuts_do_not_count() -> None:
 def test_a_network_too_large_for_the_first_try_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "FIRST_SECONDS", 0.0)
     with pytest.raises(
-        OutOfTimeError, match=r"no schedule after 0 s; a proven bound is that none takes less than 2e-06 s"
+        OutOfTimeError, match=r"no schedule after 0 s; a proven bound is that none takes less than 2.12e-06 s"
     ):
         run(parse("ring:4"), Collective.make("all_gather", 4), 1000, Budget(timeout=0))
+
+
+def test_many_small_gains_are_reported_too() -> None:
+    """What is found in the end is hardly faster than what was reported last."""
+    reported: list[Schedule] = []
+    topology = dual_homed(6)
+    found = run(topology, Collective.make("all_gather", 6), 16 << 10, Budget(better=reported.append))
+    seconds = [sliced(schedule, 16 << 10, executed=True)[0] for schedule in [*reported, found]]
+    assert len(seconds) > 3
+    assert all(later <= search.GAIN * one for one, later in pairwise(seconds[:-1]))
+    assert seconds[-1] > search.GAIN * seconds[-2]
 
 
 @pytest.mark.parametrize(

@@ -325,14 +325,14 @@ class _Agenda:
         )
 
     def _cuts_again(self, paused: Collection[str]) -> Resumed | None:
-        """Cuts of the engine that has the best result of all go on, and of one that is near and became faster in their
-        last turn; others wait until nothing else does."""
+        """Cuts of the engine that has the best result of all go on, and, once all slow engines have begun, of one that
+        is near and became faster in their last turn; others wait until nothing else does."""
         reached = {name: self._reached[self._cut_of[name]] for name in paused if name in self._cut_of}
         best = min(self._reached.values(), default=float("inf"))
         worth = [
             name
             for name, seconds in reached.items()
-            if seconds == best or (seconds <= NEAR * best and seconds < self._began[name])
+            if seconds == best or (not self._beside and seconds <= NEAR * best and seconds < self._began[name])
         ]
         if not worth:
             return None

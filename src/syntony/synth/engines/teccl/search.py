@@ -69,8 +69,8 @@ SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
 ENOUGH = 1.002
 """A schedule within this factor of the proven minimum is not improved."""
-GAIN = 0.99
-"""A schedule is reported before the end if it takes at most this part of the best one's time."""
+GAIN = 0.995
+"""A schedule is reported before the end if it takes at most this part of the time of the last one that was."""
 FIRST = Manner(1, 1.0, together=True)
 """The manner that is tried first,"""
 FIRST_SECONDS = 30.0
@@ -90,13 +90,14 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     bounds = bounds_of(topology, collective, budget.for_bounds())
     enough = ENOUGH * bounds.seconds(size)
     best: Schedule | None = None
-    least = _Least()
+    least, reported = _Least(), np.inf
     engines = [flow if collective.kind in flow.KINDS else forest] + ([in_network] if argument else [])
     with suppress(OutOfTimeError):
         for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
             least.latest = seconds = sliced(schedule, size, executed=not argument)[0]
             if seconds < least.seconds and budget.allows(schedule):
-                if budget.better is not None and (best is None or seconds < GAIN * least.seconds):
+                if budget.better is not None and seconds <= GAIN * reported:
+                    reported = seconds
                     budget.better(bounded(schedule, ENGINE, bounds))
                 best, least.seconds = schedule, seconds
             if least.seconds <= enough or not budget.left():
