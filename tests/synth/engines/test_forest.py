@@ -24,6 +24,7 @@ from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.long_messages import estimate
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.graph.wiring import Wiring
@@ -255,6 +256,17 @@ def test_a_large_broadcast_goes_along_two_trees_of_hosts(name: str, steps: int, 
     schedule = run(topology, Collective.make(kind, topology.ranks, root=root), 1, Budget())
     assert gap_of(schedule) == 0
     assert schedule.steps <= steps
+    assert check_schedule(schedule)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+@pytest.mark.parametrize("name", ["dgx2:12", "dgx2:3"])
+def test_trees_that_stream_are_chosen(name: str, kind: str) -> None:
+    """The shallowest trees that meet the bound fill NVLinks, too, and take 1.3 to 1.4 times as long."""
+    topology = parse(name)
+    schedule = run(topology, Collective.make(kind, topology.ranks), 1, Budget())
+    assert schedule.bounds is not None
+    assert estimate(schedule, 1 << 30, 1 << 16).seconds <= 1.05 * schedule.bounds.seconds(1 << 30)
     assert check_schedule(schedule)
 
 

@@ -21,9 +21,10 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 broadcast packs trees of one root. Shallow ones stream best: where every two ranks have a link, all have two hops
 (forest/passed_on.py). In hosts so large that NICs add to what the wires inside bring to a rank, some trees lead from
-NIC to NIC (forest/nic_to_nic.py). Elsewhere it also tries the trees of two hosts, repeated
-along two binary trees of hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as
-slow as the bound allows (forest/narrowed.py). reduce_scatter and reduce are these in reverse (symmetry/reversal.py).
+NIC to NIC (forest/nic_to_nic.py). Elsewhere it also tries the trees of two hosts, repeated along two binary trees of
+hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as slow as the bound allows
+(forest/narrowed.py). Of several, those are taken that stream best in a simulation. reduce_scatter and reduce are these
+in reverse (symmetry/reversal.py).
 all_reduce sums along one set of trees and copies along another. If dividing the links
 between both by a linear program is faster than reduce_scatter followed by all_gather (as on meshes:
 bounds/references.py), the roots get the shares of that program, rounded to 1 part in 1,000. gather,
@@ -62,6 +63,7 @@ from syntony.synth.model.bound import Cut, Throughput
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.long_messages import estimate
 from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
@@ -88,6 +90,12 @@ LOSS = 1e-3
 
 SHALLOW = 0.03
 """Trees of few hops that are above the bound by this part are faster than those that meet it in many."""
+STREAMING = 1.05
+"""Trees whose broadcast of"""
+LONG = 1 << 30
+"""bytes takes at most this many times as long as the bound, simulated in about"""
+JUDGED = 1 << 16
+"""messages, need no comparison with others on a large network."""
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
 
@@ -232,34 +240,61 @@ def pack(
 
 
 def _of_one_root(network: Network, owed: Integers, bound: Throughput, tell: Callable[[Trees], None]) -> Trees:
-    """The shallowest of the trees of a broadcast that are tried, then the fewest. Raises EngineError."""
+    """Of the trees of a broadcast that are tried, those that stream best. Raises EngineError."""
     large = network.collective.ranks >= GROWN
     good, least = float(_GOOD) if large else ROUNDING, float(bound.seconds_per_byte)
+    along = partial(along_two_trees, least=least)
+    shapes: list[tuple[Callable[[Network], Trees | None], float]] = [
+        (passed_on, good),
+        (nic_to_nic, SHALLOW),
+        (partial(along, pack=lambda two: pack(two.topology, two.collective)), good),
+    ]
+    if large:
+        shapes.append((partial(along, pack=_narrow), good))
     ways: list[Trees] = []
     fastest = inf
-    for shape, most, ends in (
-        (passed_on, good, True),
-        (nic_to_nic, SHALLOW, True),
-        (partial(along_two_trees, pack=lambda two: pack(two.topology, two.collective), least=least), good, large),
-    ):
+    for shape, most in shapes:
         trees = shape(network)
-        seconds = inf if trees is None else trees.seconds_per_byte(network.topology)
-        if trees is not None and seconds <= (1 + most) * least:
-            if ends:
+        if trees is None:
+            continue
+        seconds = trees.seconds_per_byte(network.topology)
+        if seconds <= (1 + most) * least:
+            if shape in (passed_on, nic_to_nic) or (large and _seconds(network, trees) <= STREAMING * least * LONG):
                 return trees
             ways.append(trees)
-        if trees is not None and seconds < fastest:
+        if seconds < fastest:
             fastest = seconds
             tell(trees)
-    ways.append(_filled(network, owed, bound))
+    if not large or not ways:
+        ways.append(_filled(network, owed, bound))
     if not large:
         ways.append(_filled(network, owed, bound, narrow=True))
+    return _streaming(network, ways)
+
+
+def _streaming(network: Network, ways: list[Trees]) -> Trees:
+    """Of those whose broadcast is about the fastest, the shallowest, then the fewest."""
+    if len(ways) > 1:
+        seconds = [_seconds(network, trees) for trees in ways]
+        near = (1 + float(_GOOD)) * min(seconds)
+        ways = [trees for trees, took in zip(ways, seconds, strict=True) if took <= near]
     return min(ways, key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)))
 
 
-def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False) -> Trees:
-    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them, or nearly so,
-    where these would be too many.
+def _narrow(network: Network) -> Trees:
+    """Trees of a broadcast on as little of the fast links as they need; twice as many, so that they need less."""
+    owed = np.where(np.arange(network.collective.ranks) == network.collective.root, 1, 0)
+    return _filled(network, owed, throughput(network), narrow=True, times=2)
+
+
+def _seconds(network: Network, trees: Trees) -> float:
+    """Simulated, of a broadcast of LONG bytes."""
+    return estimate(spread(network.topology, network.collective, trees), LONG, JUDGED).seconds
+
+
+def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False, times: int = 1) -> Trees:
+    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them, or `times`
+    as many; or nearly so, where these would be too many.
 
     `narrow`: on as little of it as they need. Raises EngineError.
     """
@@ -268,7 +303,7 @@ def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = 
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
 
     def filling(links: tuple[int, ...]) -> Trees:
-        count = lcm(*(room[link].denominator for link in links))
+        count = times * lcm(*(room[link].denominator for link in links))
         trees = [count * weight for weight in owed.tolist()]
         rooms = [int(count * share) for share in room.values()]
         if max(trees) > MOST_TREES:
