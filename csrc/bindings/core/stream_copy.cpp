@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "core/kernels/vector_copy.hpp"
+#include "core/sizes.hpp"
 
 namespace nb = nanobind;
 
@@ -19,11 +20,9 @@ namespace {
 using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-constexpr std::size_t kLine = 64;
-
 void stream_copy(const Bytes& dst, const ConstBytes& src) {
-  if (src.size() != dst.size() || dst.size() % kLine != 0 ||
-      reinterpret_cast<std::uintptr_t>(dst.data()) % kLine != 0) {
+  if (src.size() != dst.size() || dst.size() % kCacheLine != 0 ||
+      reinterpret_cast<std::uintptr_t>(dst.data()) % kCacheLine != 0) {
     throw std::invalid_argument("stream_copy takes two buffers of the same whole number of 64-byte lines, dst aligned");
   }
   const nb::gil_scoped_release unlocked;

@@ -20,9 +20,7 @@ constexpr std::size_t kManyPages = 64_KiB;   // from here on four pages at a tim
 
 #if defined(__x86_64__)
 constexpr std::size_t kBlock = 256;
-constexpr std::size_t kLine = 64;
-constexpr std::size_t kAhead = 4096;
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kAhead = kPage;
 
 // With `kPast` the stores bypass the caches, and `to` begins at a line. Then nothing hides the latency of loads, and
 // the hardware prefetchers stop at page boundaries: prefetching a page ahead gives 9.8 instead of 8.5 GB/s (32 MiB, two
@@ -30,17 +28,17 @@ constexpr std::size_t kPage = 4096;
 
 [[gnu::always_inline]] inline void fetch_ahead(const std::byte* from, std::size_t at, std::size_t bytes) {
   if (at + kAhead + kBlock > bytes) return;
-  for (std::size_t line = 0; line < kBlock; line += kLine) __builtin_prefetch(from + at + kAhead + line);
+  for (std::size_t line = 0; line < kBlock; line += kCacheLine) __builtin_prefetch(from + at + kAhead + line);
 }
 
 // Lines that a peer has read must be taken back before they are written, and stores would wait for one after another.
 // Only within the copy: the lines behind it may belong to others. 128 and 256 KiB to each of two ranks: 8 to 10 %
 // (all_gather 23 -> 21 and 45 -> 41 us, all_to_all 23.5 -> 21 and 49 -> 45).
-constexpr std::size_t kAheadToWrite = 48 * kLine;
+constexpr std::size_t kAheadToWrite = 48 * kCacheLine;
 
 [[gnu::always_inline]] inline void fetch_ahead_to_write(std::byte* to, std::size_t at, std::size_t bytes) {
   if (at + kAheadToWrite + kBlock > bytes) return;
-  for (std::size_t line = 0; line < kBlock; line += kLine) fetch_to_write(to + at + kAheadToWrite + line);
+  for (std::size_t line = 0; line < kBlock; line += kCacheLine) fetch_to_write(to + at + kAheadToWrite + line);
 }
 
 template <bool kPast>
@@ -85,7 +83,7 @@ __attribute__((target("avx2"))) void blocks_avx2(std::byte* to, const std::byte*
 
 template <std::size_t kPages>
 __attribute__((target("avx512f"))) void pages_avx512(std::byte* to, const std::byte* from) {
-  for (std::size_t at = 0; at < kPage; at += kLine) {
+  for (std::size_t at = 0; at < kPage; at += kCacheLine) {
     __m512i lines[kPages];
     for (std::size_t page = 0; page < kPages; ++page) lines[page] = _mm512_loadu_si512(from + page * kPage + at);
     for (std::size_t page = 0; page < kPages; ++page) _mm512_storeu_si512(to + page * kPage + at, lines[page]);
@@ -152,7 +150,7 @@ template <bool kPast>
 void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
   if (bytes > (kPast ? kShortPast : kShort)) {
-    done = (64 - reinterpret_cast<std::size_t>(to) % 64) % 64;
+    done = (kCacheLine - reinterpret_cast<std::size_t>(to) % kCacheLine) % kCacheLine;
     std::memcpy(to, from, done);
     done += copy_blocks<kPast>(to + done, from + done, bytes - done);
   }
@@ -183,7 +181,7 @@ void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy
 void paged_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
   if (bytes >= kShortPaged) {
-    done = (64 - reinterpret_cast<std::size_t>(to) % 64) % 64;
+    done = (kCacheLine - reinterpret_cast<std::size_t>(to) % kCacheLine) % kCacheLine;
     std::memcpy(to, from, done);
     done += (bytes >= kManyPages ? copy_pages<4> : copy_pages<2>)(to + done, from + done, bytes - done);
   }

@@ -203,7 +203,6 @@ class TwoShotSteps final : public SharedSteps {
 
 std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job) {
   const std::size_t bytes = job.call.longest() * job.element_bytes;
-  constexpr std::size_t kPage = 4096;
   if (bytes >= kPage) job.rounds.provide(turn_bytes(job.ranks, bytes));
   if (shared_way(job.call.collective, job.ranks, bytes, false) == SharedWay::two_shot) {
     return std::make_unique<TwoShotSteps>(job);

@@ -112,21 +112,24 @@ Execution::~Execution() {
 // Lanes take turns: what one has just sent, another may copy while it is in the caches, and no lane waits for all that
 // another can do. Of many, most wait: one that has stopped is not looked at again in this step.
 bool Execution::step(const Pace& pace) {
-  const bool many = lanes_.size() > kFewLanes;
+  const auto takes_turns = [&](const auto& turn) {
+    std::uint32_t turns = 0;
+    while (turns < pace.instructions && turn()) ++turns;
+    return turns > 0;
+  };
+  if (lanes_.size() <= kFewLanes) {
+    return takes_turns([&] {
+      bool moved = false;
+      for (std::size_t lane = 0; lane < lanes_.size(); ++lane) moved |= step(lane, pace.frames);
+      return moved;
+    });
+  }
   going_.resize(lanes_.size());
   std::iota(going_.begin(), going_.end(), std::size_t{0});
-  std::uint32_t turns = 0;
-  while (turns < pace.instructions) {
-    bool moved = false;
-    std::erase_if(going_, [&](std::size_t lane) {
-      const bool it_moved = step(lane, pace.frames);
-      moved |= it_moved;
-      return many && !it_moved;
-    });
-    if (!moved) break;
-    ++turns;
-  }
-  return turns > 0;
+  return takes_turns([&] {
+    std::erase_if(going_, [&](std::size_t lane) { return !step(lane, pace.frames); });
+    return !going_.empty();
+  });
 }
 
 bool Execution::step(std::size_t l, std::uint32_t frames) {

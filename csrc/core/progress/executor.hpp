@@ -128,7 +128,7 @@ class Execution {
   std::vector<BoundSlot> slots_;           // input, output, scratch, one after another
   std::array<std::size_t, 3> first_slot_;  // where each space starts in slots_
   std::vector<Lane> lanes_;
-  std::vector<std::size_t> going_;  // those that a step looks at
+  std::vector<std::size_t> going_;  // of many lanes, those that have not stopped in this step
 };
 
 }  // namespace syntony

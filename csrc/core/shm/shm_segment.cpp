@@ -26,7 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kPage = 4096;
 constexpr milliseconds kArrivalInterval{200};  // between checks of processes that have not arrived yet
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }

@@ -29,7 +29,6 @@
 
 namespace syntony {
 
-inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRememberedOperations = 16;
 inline constexpr std::size_t kMostRanksOfHost = 252;
 
