@@ -6,24 +6,22 @@
 #include <limits>
 #include <utility>
 
-#include "core/sizes.hpp"
-
 namespace syntony {
 namespace {
 
 // Another way is taken only if it costs less by more than this part, 1 / kNoise, of the present one's cost, as
 // measured.
 constexpr std::uint64_t kNoise = 32;
-// By more than 1 / kChance as long as it was tried fewer than kSure times as often as every way is at first.
-constexpr std::uint64_t kChance = 8, kSure = 3;
-// Calls per way before one is preferred, and of short ones: one after another, for the first one finds the caches as
-// another way has left them.
-constexpr std::uint64_t kCalls = 2, kCallsOfShort = 4;
+// By more than 1 / kChance as long as it was taken by fewer than kSure calls.
+constexpr std::uint64_t kChance = 8, kSure = 8;
+// Calls per way before one is preferred, one after another; those of a way that looks hopeful, slower by at most 1 /
+// kHopeful. The first ones find the caches as another way has left them (all_gather of 8 MiB from the peers' buffers,
+// us, after calls through copies: 645, 673, 450, 431, 419).
+constexpr std::uint64_t kCalls = 2, kCallsOfHopeful = 4, kHopeful = 2;
 constexpr std::uint64_t kNear = 4;  // what is slower by less than this part is nearly as fast
 // Calls that take the usual way at first: the very first provides memory, and the next ones find out how to show what
 // peers read (core/shm/shown_copy.hpp).
 constexpr std::uint64_t kUsual = 4;
-constexpr std::size_t kShort = 2_MiB;
 // Calls from one try of another way to the next: of one that is nearly as fast, of one that is not, and of any.
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 // At least so many calls from one review to the next.
@@ -47,14 +45,15 @@ void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std
 
 }  // namespace
 
-AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes)
-    : choices_(std::move(choices)), tries_(choices_.size()), enough_(bytes <= kShort ? kCallsOfShort : kCalls) {}
+AgreedWay::AgreedWay(std::vector<SharedChoice> choices) : choices_(std::move(choices)), tries_(choices_.size()) {}
 
 std::optional<std::size_t> AgreedWay::untried() const {
   if (calls_ < kUsual) return 0;
+  const std::uint64_t least = heard_[fastest()];
   for (std::size_t i = 1; i <= choices_.size(); ++i) {
     const std::size_t choice = i % choices_.size();  // the usual one last: its first calls were no fair try
-    if (tries_[choice] < enough_) return choice;
+    const bool hopeful = heard_[choice] <= least + least / kHopeful;
+    if (tries_[choice] < (hopeful ? kCallsOfHopeful : kCalls)) return choice;
   }
   return std::nullopt;
 }
@@ -90,7 +89,7 @@ SharedChoice AgreedWay::next() {
   if (const auto choice = untried()) {
     taken_ = *choice;
   } else {
-    const std::uint64_t part = tries_[best] < kSure * enough_ ? kChance : kNoise;
+    const std::uint64_t part = tries_[best] < kSure ? kChance : kNoise;
     if (current_ != best && heard_[best] * part < heard_[current_] * (part - 1)) {
       current_ = best;
       settled_ = 0;
@@ -144,7 +143,7 @@ AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t rank
   const Kind kind{collective, dtype, readable, static_cast<int>(std::bit_width(bytes))};
   auto known = ways_.find(kind);
   if (known == ways_.end()) {
-    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable), ranks * bytes)).first;
+    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable))).first;
   }
   return known->second.alone() ? nullptr : &known->second;
 }

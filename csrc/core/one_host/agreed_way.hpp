@@ -6,8 +6,8 @@
 // change; and if the way taken has become much faster or slower (other programs' use of a shared cache does that), what
 // the others once cost is forgotten and all are tried again:
 //
-//      call      0 1 2 3 | 4 5 6 7 8 9 | 10 11 ... 31 | 32 | 33 34 ...     3 ways: the second is the fastest,
-//      way       0 0 0 0 | 1 1 2 2 0 0 |  1  1 ...  1 |  2 |  1  1 ...     the third close
+//      call    0 1 2 3 | 4 5 6 7 8 9 10 11 | 12 13 14 15 | 16 ... 31 | 32 | 33 ...    3 ways: the second is the
+//      way     0 0 0 0 | 1 1 1 1 2 2  2  2 |  0  0  0  0 |  1 ...  1 |  2 |  1 ...    fastest, the third close
 //
 // In the first round of a call every rank shows how long each way took it (StageBuffer::costs), and the next call takes
 // what is fastest for all together. So all ranks take the same way. Waiting for peers that are late is not counted.
@@ -39,9 +39,8 @@ namespace syntony {
 /// Of calls of one kind. Ranks that make the same calls are told the same choices.
 class AgreedWay {
  public:
-  /// At most StageBuffer::kCosts `choices`, the first of which is taken first. `bytes`: of all ranks' longest blocks,
-  /// about.
-  AgreedWay(std::vector<SharedChoice> choices, std::size_t bytes);
+  /// At most StageBuffer::kCosts `choices`, the first of which is taken first.
+  explicit AgreedWay(std::vector<SharedChoice> choices);
 
   [[nodiscard]] bool alone() const { return choices_.size() == 1; }
   /// For the next call.
@@ -83,7 +82,6 @@ class AgreedWay {
   Ended ended_;
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
   std::vector<std::uint64_t> tries_;                        // calls that took it: first ones, since a review
-  std::uint64_t enough_;                                    // of them
   std::uint64_t calls_ = 0;
   std::size_t taken_ = 0;       // by the last call
   std::size_t current_ = 0;     // the fastest, but for differences that may be chance

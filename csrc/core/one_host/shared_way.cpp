@@ -90,6 +90,15 @@ std::size_t bytes_of_all(Collective collective, std::uint32_t ranks, std::size_t
   return bytes * blocks;
 }
 
+/// Whether outputs bypass the caches if nothing is known.
+bool usually_streams(SharedWay way, Collective collective, std::uint32_t ranks, std::size_t bytes) {
+  const Limits& from = limits(ranks);
+  if (collective == Collective::all_to_all) return bytes >= from.dealt;
+  const bool sums = facts_of(collective).reduces;
+  if (way == SharedWay::reference) return bytes >= (sums ? kReferenceStreamed : from.moved_past);
+  return bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held;
+}
+
 }  // namespace
 
 SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
@@ -105,12 +114,8 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
 }
 
 SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
-  const Limits& from = limits(ranks);
   const SharedWay way = shared_way(collective, ranks, bytes, readable);
-  if (collective == Collective::all_to_all) return {way, bytes >= from.dealt};
-  const bool sums = facts_of(collective).reduces;
-  if (way == SharedWay::reference) return {way, bytes >= (sums ? kReferenceStreamed : from.moved_past)};
-  return {way, bytes >= from.streamed && bytes_of_all(collective, ranks, bytes) > from.held};
+  return {way, usually_streams(way, collective, ranks, bytes)};
 }
 
 // Every rank must take part in every round to tell the others what it has measured.
@@ -118,16 +123,17 @@ bool has_choices(Collective collective, std::size_t bytes) {
   return bytes >= kTriedFrom && !facts_of(collective).rooted();
 }
 
+// Every choice costs tries: the opposite of both, the way and what outputs do, has hardly ever been the fastest.
 std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable) {
-  std::vector<SharedChoice> choices{usual_choice(collective, ranks, bytes, readable)};
+  const SharedChoice usual = usual_choice(collective, ranks, bytes, readable);
+  std::vector<SharedChoice> choices{usual};
   if (!has_choices(collective, bytes)) return choices;
-  for (const SharedWay way : {staged_way(collective, ranks, bytes), SharedWay::reference}) {
-    if (way == SharedWay::reference && !readable) continue;
-    for (const bool past : {false, true}) {
-      if (past && bytes_of_all(collective, ranks, bytes) < kStreamTriedFrom) continue;
-      if (const SharedChoice choice{way, past}; choice != choices.front()) choices.push_back(choice);
-    }
-  }
+  const bool stays = bytes_of_all(collective, ranks, bytes) < kStreamTriedFrom;  // in any cache
+  if (usual.streams || !stays) choices.push_back({usual.way, !usual.streams});
+  const bool refers = usual.way == SharedWay::reference;
+  if (!refers && !readable) return choices;
+  const SharedWay other = refers ? staged_way(collective, ranks, bytes) : SharedWay::reference;
+  choices.push_back({other, usually_streams(other, collective, ranks, bytes) && !stays});
   return choices;
 }
 

@@ -39,7 +39,7 @@ struct SharedChoice {
 [[nodiscard]] SharedChoice usual_choice(Collective collective, std::uint32_t ranks, std::size_t bytes, bool readable);
 /// Whether there may be another.
 [[nodiscard]] bool has_choices(Collective collective, std::size_t bytes);
-/// All that may be the fastest, the usual one first.
+/// Those that may be the fastest, the usual one first.
 [[nodiscard]] std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ranks, std::size_t bytes,
                                                        bool readable);
 

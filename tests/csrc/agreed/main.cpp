@@ -26,19 +26,21 @@ constexpr std::array<SharedChoice, 4> kChoices{{{SharedWay::exchange, false},
                                                 {SharedWay::reference, false},
                                                 {SharedWay::reference, true}}};
 using Costs = std::array<double, 4>;  // ns per byte, of each choice
+constexpr std::size_t kBytes = 1 << 20;
 
 /// Ranks that make the same calls, whose costs are known here.
 class Ranks {
  public:
-  Ranks(std::size_t ranks, std::uint64_t seed, std::size_t bytes = 1 << 20)
-      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()}, bytes)), bytes_(bytes), random_(seed) {}
+  Ranks(std::size_t ranks, std::uint64_t seed)
+      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()})), random_(seed) {}
 
   /// How often each choice was taken in `calls` calls. A call in `late` is interrupted, on one rank; none for 0. The
-  /// next call begins `rests` after the end of one, in ns per byte.
+  /// next call begins `rests` after the end of one, in ns per byte. The first two calls of a way after another one take
+  /// `colder` times as long.
   std::array<std::size_t, 4> run(std::size_t calls, const std::vector<Costs>& of_ranks, std::uint64_t late = 0,
-                                 const Costs& rests = {}) {
+                                 const Costs& rests = {}, double colder = 1) {
     std::array<std::size_t, 4> taken{};
-    std::size_t before = 0;
+    std::size_t before = 0, in_a_row = 0;
     std::vector<double> before_bytes(ways_.size());
     for (std::size_t call = 0; call < calls; ++call) {
       const SharedChoice choice = ways_.front().next();
@@ -47,17 +49,19 @@ class Ranks {
       }
       const auto index = static_cast<std::size_t>(std::ranges::find(kChoices, choice) - kChoices.begin());
       ++taken[index];
+      in_a_row = index == before ? in_a_row + 1 : 1;
+      const double warmth = in_a_row <= 2 ? colder : 1;
       std::vector<syntony::StageBuffer::Costs> shown;
       for (const AgreedWay& way : ways_) shown.push_back(way.costs());
       const std::uint64_t victim = late == 0 ? ways_.size() : random_() % (late * ways_.size());
       for (std::size_t rank = 0; rank < ways_.size(); ++rank) {
         ways_[rank].forget();
         for (const auto& costs : shown) ways_[rank].hear(costs);
-        const std::size_t bytes = bytes_ / 2 + random_() % (bytes_ / 2);
+        const std::size_t bytes = kBytes / 2 + random_() % (kBytes / 2);
         const double noise = 1 + static_cast<double>(random_() % 1000) / 10'000;
         if (call > 0 && rests[before] > 0) ways_[rank].resumed(nanoseconds(rests[before] * before_bytes[rank]));
         before_bytes[rank] = static_cast<double>(bytes);
-        const double spent = of_ranks[rank % of_ranks.size()][index] * static_cast<double>(bytes) * noise;
+        const double spent = of_ranks[rank % of_ranks.size()][index] * warmth * static_cast<double>(bytes) * noise;
         ways_[rank].took(nanoseconds(rank == victim ? 100 * spent : spent), bytes);
       }
       before = index;
@@ -71,22 +75,29 @@ class Ranks {
   }
 
   std::vector<AgreedWay> ways_;
-  std::size_t bytes_;
   std::mt19937_64 random_;
 };
 
 void finds_the_fastest(std::uint64_t seed) {
   for (std::size_t best = 0; best < 4; ++best) {
-    Costs costs{1.5, 1.5, 1.5, 1.5};
+    Costs costs{1.7, 1.7, 1.7, 1.7};
     costs[best] = 1;
-    Ranks ranks(3, seed, 64 << 20), of_short(3, seed);
+    Ranks ranks(3, seed);
     const auto first = ranks.run(30, {costs});
-    require(first[best] >= 18, "of the first 30 calls " + std::to_string(first[best]) + " take the fastest way");
-    require(of_short.run(60, {costs})[best] >= 40, "of the first 60 calls too few take the fastest way");
+    require(first[best] >= 15, "of the first 30 calls " + std::to_string(first[best]) + " take the fastest way");
     const auto later = ranks.run(10'000, {costs});
     require(later[best] >= 9'900, "of 10,000 calls " + std::to_string(later[best]) + " take the fastest way");
     for (const std::size_t count : later) require(count > 10, "a way is not tried any more");
   }
+}
+
+// A way's first calls find in the caches what another way has left there.
+void sees_beyond_first_calls(std::uint64_t seed) {
+  Ranks ranks(2, seed);
+  const Costs costs{1, 1.3, 0.75, 1.3};
+  ranks.run(30, {costs}, 0, {}, 1.6);
+  const auto taken = ranks.run(100, {costs}, 0, {}, 1.6);
+  require(taken[2] > 80, "a way that is fast from its third call on is taken " + std::to_string(taken[2]) + " times");
 }
 
 void serves_all_ranks(std::uint64_t seed) {
@@ -117,7 +128,7 @@ void reviews_what_it_knew(std::uint64_t seed) {
 
 // Peers' reading of an input makes it slow to write: the next call begins later.
 void counts_what_follows(std::uint64_t seed) {
-  Ranks ranks(2, seed, 64 << 20), resting(2, seed, 64 << 20);
+  Ranks ranks(2, seed), resting(2, seed);
   ranks.run(50, {{1, 1.2, 1.5, 1.5}}, 0, {1, 0.3, 1, 1});
   const auto taken = ranks.run(1000, {{1, 1.2, 1.5, 1.5}}, 0, {1, 0.3, 1, 1});
   require(taken[1] > 900, "the way after which others wait least is taken " + std::to_string(taken[1]) + " times");
@@ -136,7 +147,7 @@ void survives_interruptions(std::uint64_t seed) {
 void forgives_first_calls(std::uint64_t seed) {
   std::size_t right = 0;
   for (std::uint64_t run = 0; run < 20; ++run) {
-    Ranks ranks(2, seed + run, 64 << 20);
+    Ranks ranks(2, seed + run);
     ranks.run(4, {{3, 2, 2, 2}});
     ranks.run(30, {{1, 1.15, 1.2, 1.5}}, 4);
     const auto taken = ranks.run(100, {{1, 1.15, 1.2, 1.5}}, 4);
@@ -173,6 +184,7 @@ int main(int count, char** arguments) {
   require(count == 2, "usage: agreed SEED");
   const std::uint64_t seed = std::stoull(arguments[1]);
   finds_the_fastest(seed);
+  sees_beyond_first_calls(seed);
   serves_all_ranks(seed);
   follows_changes(seed);
   reviews_what_it_knew(seed);
