@@ -83,6 +83,8 @@ def test_patterns(tmp_path: Path, group: str, links: int) -> None:
         (PATTERN.format('line = "rank0-2"'), r"network.toml: rank3 cannot be reached from rank0"),
         (PATTERN.format('line = "rank0-3"\none_way = true'), r"network.toml: rank1 \(and 2 more\) cannot reach rank0"),
         (PATTERN.format('between = [["rank0-2", "rank3"]]'), r"network.toml:3: .*; 3 nodes cannot be joined with 1"),
+        (PATTERN.format('line = ["rank0-2", "rank3"]'), r"network.toml:3: .*line\[1\] is \"rank3\"; that is one node"),
+        (PATTERN.format('ring = "rank0"'), r"network.toml:3: .*ring is \"rank0\"; that is one node"),
         (PATTERN.format('mesh = "rank0, rank0"'), r"network.toml:3: cables\[0\] joins node 0 with itself"),
         (PATTERN.format('mesh = "rank0-3"\nspeed = 3'), r"network.toml:3: cables\[0\].*speed"),
         (PATTERN.format('mesh = "rank0-3"').replace('"1GB/s"', "-1"), r"network.toml:3: .*bandwidth is -1; it must be"),

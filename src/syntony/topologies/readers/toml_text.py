@@ -136,7 +136,13 @@ def _pairs(fields: LinkFields, pattern: str, numbers: Mapping[str, int]) -> Iter
 def _parts(fields: LinkFields, key: str, numbers: Mapping[str, int]) -> list[list[int]]:
     """`"rank0-3"` is one part; `["rank0-3", "rank4-7"]` are two."""
     value = fields.take(key)
-    return [_listed(fields, key, part, numbers) for part in (value if isinstance(value, list) else [value])]
+    several = isinstance(value, list)
+    parts = [_listed(fields, key, part, numbers) for part in (value if several else [value])]
+    for index, part in enumerate(parts):
+        if len(part) < 2:
+            right = f"that is one node, and a {key} has two or more, in one text: 'rank0, rank1'"
+            raise fields.wrong(key, right, index if several else None)
+    return parts
 
 
 def _listed(fields: LinkFields, key: str, value: object, numbers: Mapping[str, int]) -> list[int]:
