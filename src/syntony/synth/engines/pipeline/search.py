@@ -52,7 +52,7 @@ NEAR = 1.05
 JUDGED = 1 << 16
 """in about this many messages, as the executor cuts them."""
 GAIN = 0.99
-"""Improvements smaller than this are not reported during the search."""
+"""A schedule is reported before the end if it takes at most this part of the time of the last one that was."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
@@ -62,12 +62,13 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine pipeline packs trees, which {collective.kind} does not need; use --engine flow")
     best: tuple[float, Schedule] | None = None
+    reported = np.inf
     bounds = bounds_of(topology, collective, budget.for_bounds())
     for seconds, schedule in _candidates(topology, collective, size, bounds, budget):
         if budget.allows(schedule) and (best is None or seconds < best[0]):
-            told = budget.better is not None and (best is None or seconds < GAIN * best[0])
             best = seconds, bounded(schedule, ENGINE, bounds)
-            if told and budget.better is not None:
+            if budget.better is not None and seconds <= GAIN * reported:
+                reported = seconds
                 budget.better(best[1])
         if not budget.left():
             break
