@@ -138,7 +138,7 @@ def test_phases_move_all_that_a_collective_moves(ranks: int, size: int) -> None:
             shares = ranks if collective == "all_reduce" and not work.way.startswith("exchange") else 1
             assert moved("add", work) == pytest.approx(whole / shares, abs=slack)
     assert [work.way for work in anatomy.works_of("all_gather", ranks, 4096)] == ["exchange"]
-    assert "reference" in [work.way for work in anatomy.works_of("all_to_all", ranks, 64 << 20)]
+    assert any(work.way.startswith("reference") for work in anatomy.works_of("all_to_all", ranks, 64 << 20))
 
 
 @pytest.mark.parametrize("size", ["4K", "16M"])

@@ -106,7 +106,7 @@ def test_uneven_bandwidths(name: str) -> None:
 
 
 def test_forest_leaves_what_it_cannot_count_to_blink() -> None:
-    with pytest.raises(EngineError, match="needs more trees than 64 bits can count; use --engine blink"):
+    with pytest.raises(EngineError, match="needs more trees than can be counted; use --engine blink"):
         forest.run(irregular("dgx-a100:2", seed=3), Collective.make("all_gather", 16), 1, Budget())
 
 

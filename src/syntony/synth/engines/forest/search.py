@@ -265,10 +265,13 @@ def _of_one_root(network: Network, owed: Integers, bound: Throughput, tell: Call
         if seconds < fastest:
             fastest = seconds
             tell(trees)
-    if not large or not ways:
-        ways.append(_filled(network, owed, bound))
-    if not large:
-        ways.append(_filled(network, owed, bound, narrow=True))
+    exact = () if large and ways else (False,) if large else (False, True)
+    for narrow in exact:
+        try:
+            ways.append(_filled(network, owed, bound, narrow))
+        except EngineError:
+            if not ways:
+                raise
     return _streaming(network, ways)
 
 
@@ -306,23 +309,31 @@ def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = 
         count = times * lcm(*(room[link].denominator for link in links))
         trees = [count * weight for weight in owed.tolist()]
         rooms = [int(count * share) for share in room.values()]
-        if max(trees) > MOST_TREES:
+        countless = max(trees) > MOST_TREES
+        if countless:
             per_weight = Fraction(FEWER, int(owed.max()))
             trees = [int((1 - FEWER_LOSS) * per_weight * weight) for weight in owed.tolist()]
             rooms = _balanced(network, [int(per_weight * share) for share in room.values()])
-        return _packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
+        try:
+            return _packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
+        except EngineError as error:
+            raise (_uncounted(network) if countless else error) from None
 
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
         return filling(tight)
     return filling(tuple(room))
 
 
+def _uncounted(network: Network) -> EngineError:
+    what = f"{network.collective.kind} on {network.topology.name}"
+    return EngineError(f"{what} needs more trees than can be counted; use --engine blink")
+
+
 def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
     """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
     topology, collective = network.topology, network.collective
     if max(sum(trees), sum(room)) >= MOST_COUNTED:
-        text = f"{collective.kind} on {topology.name} needs more trees than 64 bits can count; use --engine blink"
-        raise EngineError(text)
+        raise _uncounted(network)
     relays = [node.id for node in topology.nodes if node.kind != "rank"]
     number = {node: i for i, node in enumerate([*collective.members, *relays])}
     try:
@@ -389,7 +400,10 @@ def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Tr
 
 
 def _balanced(network: Network, room: list[int]) -> list[int]:
-    """The largest part of the room that lets every relay take in what it sends out; whole numbers rarely balance."""
+    """The largest part of the room that lets every relay take in what it sends out; whole numbers rarely balance.
+
+    The widest links lose what is too much, down to the same room for all that lose any.
+    """
     room = list(room)
     relays: dict[int, tuple[list[int], list[int]]] = {
         node.id: ([], []) for node in network.topology.nodes if node.kind != "rank"
@@ -403,10 +417,9 @@ def _balanced(network: Network, room: list[int]) -> list[int]:
         changed = False
         for sides in relays.values():
             into, out = (sum(room[link] for link in side) for side in sides)
-            excess = abs(into - out)
-            changed |= excess > 0
-            for most in sorted(sides[into < out], key=room.__getitem__, reverse=True):
-                taken = min(excess, room[most])
-                room[most] -= taken
-                excess -= taken
+            changed |= into != out
+            left, wide = min(into, out), sides[into < out]
+            for place, narrowest in enumerate(sorted(wide, key=room.__getitem__)):
+                room[narrowest] = min(room[narrowest], left // (len(wide) - place))
+                left -= room[narrowest]
     return room
