@@ -69,7 +69,9 @@ def test_the_fastest_is_kept_and_compared_aloud(name: str, kind: str, size: int)
     collective = Collective.make(kind, topology.ranks)
     found = list(candidates(topology, collective, size, Budget(4)))
     best = run(topology, collective, size, Budget(4))
-    assert seconds_at(best, size) <= min(one.seconds for one in found) * CLOSE  # both may end that near to the bounds
+    assert best.bounds is not None
+    enough = CLOSE * best.bounds.seconds(size)  # what ends a search; the other one may have ended nearer to the bounds
+    assert seconds_at(best, size) <= max(min(one.seconds for one in found) * 1.001, enough)
     prompt = found[0].engine  # asked first, whatever the time is; who else answers depends on the machine's load
     assert f"{prompt} " in best.proof or best.engine == prompt
     assert check_schedule(best)

@@ -16,9 +16,9 @@ MOST_MESSAGES = 1 << 19
 """Slices are enlarged if a simulation would have more messages than this."""
 
 
-def usual_slice(schedule: Schedule, size: int, most: int = MOST_MESSAGES) -> int:
-    """Bytes of a slice, for `size` bytes in total, in at most `most` messages."""
+def usual_slice(schedule: Schedule, size: int) -> int:
+    """Bytes of a slice, for `size` bytes in total, in at most MOST_MESSAGES messages."""
     collective = schedule.collective
-    slices = max(1, most // max(1, len(schedule.transfers)))
+    slices = max(1, MOST_MESSAGES // max(1, len(schedule.transfers)))
     largest = int(collective.chunks.weight.max(initial=0)) * collective.unit * size
     return max(executor_slice(collective.ranks), ceil(largest / slices))

@@ -25,10 +25,10 @@ NIC to NIC (forest/nic_to_nic.py). Elsewhere it also tries the trees of two host
 hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as slow as the bound allows
 (forest/narrowed.py). Of several, those are taken that stream best in a simulation. reduce_scatter and reduce are these
 in reverse (symmetry/reversal.py).
-all_reduce sums along one set of trees and copies along another. If dividing the links
-between both by a linear program is faster than reduce_scatter followed by all_gather (as on meshes:
-bounds/references.py), the roots get the shares of that program, rounded to 1 part in 1,000. gather,
-scatter and all_to_all have no trees.
+
+all_reduce sums along one set of trees and copies along another. If dividing the links between both by a linear program
+is faster than reduce_scatter followed by all_gather (as on meshes: bounds/references.py), the roots get the shares of
+that program, rounded to 1 part in 1,000. gather, scatter and all_to_all have no trees.
 """
 
 from __future__ import annotations
