@@ -48,9 +48,9 @@ ENGINE = "one_shot"
 CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 MOST_TRANSFERS = 1 << 18
-"""Everything to everybody takes n (n - 1) transfers; beyond this many, the search is not worth its time,"""
+"""Most transfers if everybody sends everything to everybody: n (n - 1). With more, the search is not worth its time."""
 MOST_BESIDE = 1 << 14
-"""and beyond this many, not beside a grid, whose lines take fewer."""
+"""The same limit on a grid, whose lines take fewer transfers."""
 
 Integers = NDArray[np.signedinteger]
 

@@ -23,9 +23,9 @@ from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
 
 KEEP = 1.01
-"""A schedule is good enough within 1 % of the fastest,"""
+"""A schedule within 1 % of the fastest one is good enough."""
 EXACT = 1.02
-"""and the size at which schedules change is exact enough within 2 %."""
+"""The size at which one schedule follows another is searched to within 2 %."""
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,9 @@ ENGINE = "repair"
 NEAR = 0.01
 """Paths are balanced until they are within this of the bound."""
 GOOD = Fraction(2, 100)
-"""If the repair leaves a gap above this,"""
+"""If the repair leaves a greater gap, the exact engine also runs, which may cut chunks differently."""
 ANEW_RANKS = 32
-"""the exact engine, which may cut chunks differently, also runs; for trees, up to this many ranks."""
+"""For trees, the exact engine runs only up to this many ranks."""
 
 Integers = NDArray[np.signedinteger]
 

@@ -37,9 +37,9 @@ TOKEN = 7168 * 2
 GOAL = {64: 1e-3}
 """Seconds of processor time to plan for so many ranks."""
 NEAR = 1.10
-"""Times the bound, simulated, at most,"""
+"""Goal: a plan for ENOUGH boxes or more takes at most this many times as long as its bound, simulated."""
 ENOUGH = 4
-"""from so many boxes on: two exchange all that they have at once, and nothing else happens meanwhile."""
+"""Boxes from which on NEAR is the goal. Two exchange all that they have at once: no other stage hides the rest."""
 
 
 def tokens(ranks: int, seed: int = 2026) -> NDArray[np.int64]:

@@ -38,9 +38,9 @@ _ASKED = 20
 _WHOLE = 1 << 20
 """The greatest length when lengths are rounded."""
 _FEW_PARTS = range(1, 128)
-"""A root's weights are parts of such a number where they are whole in it,"""
+"""Denominators that are tried first for the weights of a root's trees: the least in which all of them are whole."""
 _GRAIN = 1 << 16
-"""of this one otherwise, rounded."""
+"""The denominator to which weights are rounded if none of _FEW_PARTS fits."""
 
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]

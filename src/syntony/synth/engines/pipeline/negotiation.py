@@ -24,15 +24,16 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.routes import Route, routes_of
 
 NUMBERS = (2, 3, 4, 6, 16, 64)
-"""Numbers of trees, if there is one root,"""
+"""Numbers of trees that are tried for one root."""
 PER_ROOT = (1, 2, 4)
-"""and per root, if all ranks are roots."""
+"""Numbers of trees per root that are tried if all ranks are roots."""
 MANY_PER_ROOT = (8, 16)
-"""Many trees, if each has at least"""
+"""Further numbers per root. Many trees divide unequal links more evenly, while their messages are long enough to stream
+(LEAST_BYTES, MANY_HOPS)."""
 LEAST_BYTES = 1 << 20
-"""bytes, and all have at most"""
+"""Bytes that each of many trees moves, at least."""
 MANY_HOPS = 2_500
-"""hops: they divide unequal links more evenly, and their messages are still long enough to stream."""
+"""Hops of many trees together, at most."""
 PATIENCE = (0.02, 0.1, 0.5, 2.0)
 ROUNDS = 32
 SLICES = (8, 64)

@@ -42,15 +42,15 @@ from syntony.topologies.topology import Topology
 ENGINE = "pipeline"
 
 GLANCED = 3
-"""For each number of trees, this many of the most promising forests are tried, with"""
+"""The most promising forests of each number of trees that get a first, short trial."""
 GLANCE = 20_000
-"""this many transfers or fewer, in orders that are not dull. Then"""
+"""Most transfers of a schedule in the first trial, which also leaves out dull orders (slicing.py)."""
 FINALISTS = 3
-"""this many of all forests are cut in all ways."""
+"""The best forests of the first trials that are then cut in all ways."""
 NEAR = 1.05
-"""Cuts that seem to take at most this many times as long as the best result are simulated again,"""
+"""Cuts that seem to take at most this many times as long as the best result are simulated more exactly."""
 JUDGED = 1 << 16
-"""in about this many messages, as the executor cuts them."""
+"""Messages of the more exact simulation, about; they are cut as the executor cuts them."""
 GAIN = 0.99
 """A schedule is reported before the end if it takes at most this part of the time of the last one that was."""
 

@@ -33,20 +33,20 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Numbers of slices of the heaviest chunk that are tried, up to"""
+"""Numbers of slices of the heaviest chunk that are tried, in this order."""
 BEYOND = 16
-"""this times the number that is best so far, and"""
+"""Numbers of slices greater than this many times the best one so far are not tried."""
 LEAST_BYTES = 1024
-"""bytes in a slice, if there are at most"""
+"""Bytes of a slice, at least."""
 MOST_TRANSFERS = 40_000
-"""transfers in total. Longer messages stream anyway (skews, csrc/core/program/program.hpp)."""
+"""Transfers of a sliced schedule, at most. The executor cuts what is longer anyway (csrc/core/program/program.hpp)."""
 
 AS_CUT = "as cut"
 """The order of the schedule that is cut."""
 TRIED = 3
-"""After this many schedules,"""
+"""Schedules on which an order is tried before it may be called dull."""
 DULL = 1.1
-"""an order that took more than this many times as long as the best one, with each of them, is dull."""
+"""An order is dull if it took more than this many times as long as the best order on each of these schedules."""
 
 Integers = NDArray[np.signedinteger]
 Orders = Mapping[str, Callable[[], Schedule]]

@@ -43,9 +43,9 @@ from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_
 from syntony.topologies.topology import Topology
 
 MIN_CUTS = 6
-"""Chunks are cut into up to this many pieces, or into twice as many as the lower bound on R/C needs,"""
+"""Chunks are cut into up to this many pieces, or into up to twice as many as the lower bound on R/C needs."""
 MAX_CUTS = 48
-"""but never into more than this."""
+"""Chunks are never cut into more pieces than this."""
 STRIDE = Fraction(1, 200)
 """With patience, after an instance that was not decided, ratios greater by no more than this part are skipped."""
 

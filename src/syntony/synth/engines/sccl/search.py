@@ -22,9 +22,9 @@ from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
 
 PATIENCE = 0.2
-"""An instance of the frontier may take this many seconds, or"""
+"""Seconds that an instance of the frontier may take; or SHARE of the time limit, if that is more."""
 SHARE = 0.05
-"""this part of the time limit if that is more."""
+"""The part of the time limit that an instance of the frontier may take."""
 SOLVERS = {"": "CP-SAT", "z3": "z3"}
 """By the engine's argument."""
 

@@ -28,7 +28,7 @@ SYMMETRIC_EFFORT = 3.0
 BOUND_SHARE = 0.3
 """The linear bound may take this share of the remaining time."""
 Z3_SYMMETRIC_SHARE = 0.3
-"""z3 may look for invariant schedules for this share of the remaining time."""
+"""The share of the remaining time in which z3 may look for invariant schedules."""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ MOST_EPOCHS = 40
 FEWEST_EPOCHS = 6
 """Coarser grids are useless."""
 _LONGER = 1.25
-"""Epochs round delays up, so the horizon is longer than the time to beat;"""
+"""The horizon is this many times the time to beat, because epochs round delays up."""
 _HASTE = 3
-"""the cost of sending late grows faster than linearly, since the last arrival counts."""
+"""The cost of sending late grows with this power of the epoch, because the last arrival counts."""
 _UNITS = 1000
 """Units of what each rank wants of a flow, for the decomposition into paths."""
 

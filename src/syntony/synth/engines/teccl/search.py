@@ -56,9 +56,9 @@ from syntony.topologies.topology import Topology
 SWITCHES = "in_network"
 """The argument that allows switches to copy and add; ranks alone cannot run the result."""
 PIECES = (4, 1, 2, 8)
-"""Parts of a block. All manners are tried with the first number, the best of them with the others;"""
+"""Parts of a block. All manners are tried with the first number, the best of them with the others."""
 PATH_PIECES = (2, 1, 4)
-"""likewise with paths, of which there are many more than trees."""
+"""Parts of a block that is moved along paths, of which there are many more than trees; tried likewise."""
 PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
 SLACK = 0.25
 """Part of the throughput bound's seconds: trees get none, this much, or no deadline at all."""
@@ -72,13 +72,13 @@ ENOUGH = 1.002
 GAIN = 0.995
 """A schedule is reported before the end if it takes at most this part of the time of the last one that was."""
 FIRST = Manner(1, 1.0, together=True)
-"""The manner that is tried first,"""
+"""The manner that is tried first."""
 FIRST_SECONDS = 30.0
-"""for up to this long whatever the time limit is."""
+"""Seconds that the first manner may take, whatever the time limit is."""
 PROGRAM_SHARE = 0.5
-"""Part of the remaining time for the solver of the time-expanded program,"""
+"""Part of the remaining time that the solver of the time-expanded program may take."""
 PROGRAM_SECONDS = 2.0
-"""at most this much."""
+"""Seconds that this solver may take, at most."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
