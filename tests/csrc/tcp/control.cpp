@@ -17,17 +17,6 @@ namespace {
 using namespace syntony;
 using State = PeerStatus::State;
 
-Descriptor operation(std::uint64_t sequence, std::uint32_t root) {
-  return {.sequence = sequence,
-          .fingerprint = sequence * 31,
-          .elements = 1024,
-          .program = 5,
-          .root = root,
-          .collective = Collective::broadcast,
-          .dtype = DType::bfloat16,
-          .op = ReduceOp::max};
-}
-
 /// Every rank is at another operation, and learns of the others by asking.
 void status(std::uint64_t) {
   run_ranks(4, [](Rank& rank) {

@@ -37,6 +37,17 @@ void require_in(std::string_view part, std::string_view text, std::source_locati
           where);
 }
 
+syntony::Descriptor operation(std::uint64_t sequence, std::uint32_t root) {
+  return {.sequence = sequence,
+          .fingerprint = sequence * 31,
+          .elements = 1024,
+          .program = 5,
+          .root = root,
+          .collective = syntony::Collective::broadcast,
+          .dtype = syntony::DType::bfloat16,
+          .op = syntony::ReduceOp::max};
+}
+
 void eventually(const std::function<bool()>& attempt, std::string_view what, std::source_location where) {
   const Clock::time_point deadline = Clock::now() + kPatience;
   while (!attempt()) {

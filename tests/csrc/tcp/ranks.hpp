@@ -43,6 +43,9 @@ void require_in(std::string_view part, std::string_view text,
 void eventually(const std::function<bool()>& attempt, std::string_view what,
                 std::source_location where = std::source_location::current());
 
+/// What a rank announces: a broadcast, which only its sequence number and root tell from others.
+syntony::Descriptor operation(std::uint64_t sequence, std::uint32_t root);
+
 /// What the ranks of one test share.
 class Gathering {
  public:
