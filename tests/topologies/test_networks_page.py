@@ -14,12 +14,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "networks.md").read_text()
 
 
+def save_the_network(folder: Path) -> None:
+    (network,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    (folder / "two-hosts.toml").write_text(network)
+
+
 def test_the_worked_example(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (script,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(compile(script, "two_hosts.py", "exec"), {})
+    save_the_network(tmp_path)
     commands = re.findall(r"^\$ syntony (.*)$", TEXT, re.MULTILINE)
     assert commands
     told = {}
@@ -33,9 +37,8 @@ def test_the_worked_example(
 
 def test_the_damage_that_the_page_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (script,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(compile(script, "two_hosts.py", "exec"), {})
-    (name,) = re.findall(r"`(file:two-hosts\.json,slowed=[^`]+)`", TEXT)
+    save_the_network(tmp_path)
+    (name,) = re.findall(r"`(file:two-hosts\.toml,slowed=[^`]+)`", TEXT)
     assert min(link.bandwidth for link in topology(name).links) == 5_000_000_000
 
 

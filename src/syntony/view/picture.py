@@ -108,11 +108,17 @@ def _height(panel: Any) -> float:
         case Use():
             return 0.7 + 0.13 * min(32, len(panel.link))
         case Drawing():
-            wide, tall = float(np.ptp(panel.x)) or 1.0, float(np.ptp(panel.y)) or 1.0
+            edge = 2 * _edge(panel)
+            wide, tall = float(np.ptp(panel.x)) + edge, float(np.ptp(panel.y)) + edge
             return float(np.clip(0.5 + _WIDE * tall / wide, 1.8, 6.0))
         case (Drawing(), Motion()):
             return 0.7 + 0.14 * min(64, len(panel[1].agents))
     return 2.9
+
+
+def _edge(drawing: Drawing) -> float:
+    """The space around the nodes of a drawing, the same on all sides."""
+    return 0.06 * (max(float(np.ptp(drawing.x)), float(np.ptp(drawing.y))) or 1.0)
 
 
 def _draw(axis: Axes, panel: Any) -> None:
@@ -305,9 +311,10 @@ def _drawing(axis: Axes, panel: Drawing) -> None:
         axis.plot([], [], color=COLOURS[number % 8], linestyle="--" if number % 3 == 1 else "-", label=words)
     if panel.speeds:
         axis.legend(fontsize=6, frameon=False, loc="upper left", bbox_to_anchor=(0, 0))
+    edge = _edge(panel)
     axis.set_aspect("equal")
-    axis.margins(0.06)
-    axis.invert_yaxis()
+    axis.set_xlim(panel.x.min() - edge, panel.x.max() + edge)
+    axis.set_ylim(panel.y.max() + edge, panel.y.min() - edge)
     axis.set_axis_off()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from syntony.topologies.drawing.layers import layered
 from syntony.topologies.parse import parse
 from syntony.topologies.readers import read
 from syntony.topologies.topology import Topology, TopologyError
@@ -59,6 +60,11 @@ def test_a_network_of_two_hosts(tmp_path: Path) -> None:
     assert again == topology
 
 
+def test_drawings_place_the_nodes(tmp_path: Path) -> None:
+    assert layered(topology := written(tmp_path, HOSTS)) is not None
+    assert all(node.place is None for node in topology.nodes)
+
+
 @pytest.mark.parametrize(
     ("group", "links"),
     [
@@ -88,7 +94,9 @@ def test_patterns(tmp_path: Path, group: str, links: int) -> None:
         (PATTERN.format('mesh = "rank0, rank0"'), r"network.toml:3: cables\[0\] joins node 0 with itself"),
         (PATTERN.format('mesh = "rank0-3"\nspeed = 3'), r"network.toml:3: cables\[0\].*speed"),
         (PATTERN.format('mesh = "rank0-3"').replace('"1GB/s"', "-1"), r"network.toml:3: .*bandwidth is -1; it must be"),
-        ("ranks = 4\nswitches = 'tor'\n", r"switches is \"tor\"; it must be a number up to 100000, or names"),
+        ("ranks = 4\nswitches = 'tor'\n", r"switches is \"tor\"; it must be a number from 0 to 100000, or names"),
+        ("name = 'hosts'\n", r"network.toml: the file has no \"ranks\""),
+        ("ranks = 0\n", r"network.toml: ranks is 0; it must be a number from 1 to 100000"),
         ("ranks = 4\nswitches = ['rank1']\n", r"two nodes are called 'rank1'"),
         ("ranks = 4\n[[cables]\n", r"network.toml: no TOML: .*line 2"),
     ],

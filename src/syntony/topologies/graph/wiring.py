@@ -21,7 +21,10 @@ _MOST_LINKS = 2_000_000
 
 
 class Wiring:
-    """Collects nodes and links, numbers them in order, and makes the Topology. Ranks are added first."""
+    """Collects nodes and links, numbers them in order, and makes the Topology. Ranks are added first.
+
+    Families place all of their nodes for drawings; without places, the drawing chooses.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -33,13 +36,13 @@ class Wiring:
         """Nodes added so far."""
         return len(self._nodes)
 
-    def rank(self, place: Place) -> int:
+    def rank(self, place: Place | None = None) -> int:
         return self._node("rank", f"rank{len(self._nodes)}", place)
 
-    def switch(self, name: str, place: Place, *, multicast: bool = False, reduces: bool = False) -> int:
+    def switch(self, name: str, place: Place | None = None, *, multicast: bool = False, reduces: bool = False) -> int:
         return self._node("switch", name, place, multicast, reduces)
 
-    def nic(self, name: str, place: Place) -> int:
+    def nic(self, name: str, place: Place | None = None) -> int:
         return self._node("nic", name, place)
 
     def cable(self, one: int, other: int, bandwidth: Fraction, alpha: float) -> None:
@@ -61,13 +64,15 @@ class Wiring:
         distinct = tuple(dict.fromkeys(generator for generator in generators if generator != identity))
         return Topology(self._name, tuple(self._nodes), tuple(self._links), distinct)
 
-    def _node(self, kind: NodeKind, name: str, place: Place, multicast: bool = False, reduces: bool = False) -> int:
+    def _node(
+        self, kind: NodeKind, name: str, place: Place | None, multicast: bool = False, reduces: bool = False
+    ) -> int:
         if len(self._nodes) >= _MOST_NODES:
             raise TopologyError(
                 f"{self._name}: more than {_MOST_NODES} nodes; a topology of that size is not supported"
             )
-        x, y = place
-        self._nodes.append(Node(len(self._nodes), kind, name, multicast, reduces, (round(x, 3), round(y, 3))))
+        drawn = (round(place[0], 3), round(place[1], 3)) if place else None
+        self._nodes.append(Node(len(self._nodes), kind, name, multicast, reduces, drawn))
         return self._nodes[-1].id
 
 

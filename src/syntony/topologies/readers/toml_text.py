@@ -35,7 +35,7 @@ from syntony.base.files.strict_json import FileError
 from syntony.base.files.text_file import decoded
 from syntony.base.wording import did_you_mean
 from syntony.topologies.file_format import LinkFields
-from syntony.topologies.graph.wiring import Wiring, circle
+from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.topology import Topology, TopologyError
 
 _BEGINS = re.compile(r"(\s*#.*\n|\s*\n)*\s*(name|about|ranks|switches|nics)\s*=|(\s*#.*\n|\s*\n)*\s*\[\[cables\]\]")
@@ -68,14 +68,15 @@ def read(content: bytes, where: str) -> Topology:
     }
     groups = fields.rows("cables", optional=True)
     fields.finish()
-    places = circle(sum(map(len, named.values())))
     numbers: dict[str, int] = {}
     for kind, names in named.items():
         for name in names:
             if name in numbers:
                 raise TopologyError(f"{where}: two nodes are called {name!r}; each needs a name of its own")
-            add = {"rank": lambda _, place: wiring.rank(place), "switch": wiring.switch, "nic": wiring.nic}[kind]
-            numbers[name] = add(name, next(places))
+            if kind == "rank":
+                numbers[name] = wiring.rank()
+            else:
+                numbers[name] = (wiring.switch if kind == "switch" else wiring.nic)(name)
     lines = [number for number, line in enumerate(text.splitlines(), 1) if _GROUP.match(line)]
     for position, group in enumerate(groups):
         line = f":{lines[position]}" if len(lines) == len(groups) else ""
@@ -86,14 +87,18 @@ def read(content: bytes, where: str) -> Topology:
 
 
 def _names(fields: LinkFields, key: str, stem: str) -> list[str]:
-    value = fields.take(key, optional=True)
+    """Of the ranks, which every network has, or of the switches or NICs."""
+    value = fields.take(key, optional=stem != "rank")
     if value is None:
-        value = []
-    if type(value) is int and 0 <= value <= MOST_NODES:
+        return []
+    least = 1 if stem == "rank" else 0
+    if type(value) is int and least <= value <= MOST_NODES:
         return [f"{stem}{number}" for number in range(value)]
     if stem != "rank" and isinstance(value, list) and all(isinstance(name, str) and name for name in value):
         return value
-    right = f"a number up to {MOST_NODES}" + ("" if stem == "rank" else f", or names, such as ['{stem}0', '{stem}1']")
+    right = f"a number from {least} to {MOST_NODES}" + (
+        "" if stem == "rank" else f", or names, such as ['{stem}0', '{stem}1']"
+    )
     raise fields.wrong(key, f"it must be {right}")
 
 
