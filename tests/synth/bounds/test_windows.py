@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget
+from syntony.synth.model.bound import Partition
 from syntony.synth.model.collective import Collective
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.graph.wiring import Wiring
@@ -72,6 +73,24 @@ def line(*cables: tuple[int, int, float]) -> Topology:
 def test_from_far_away(cables: Sequence[tuple[int, int, float]], kind: str, size: int, seconds: float) -> None:
     bounds = bounds_of(line(*cables), Collective.make(kind, 3))
     assert bounds.seconds(size) == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "all_gather", "reduce_scatter"])
+def test_blocks_of_unequal_size(kind: str) -> None:
+    """Half of 4 bytes are rank 2's block: 11 s to rank 0, or from it, and 2 more for the bytes."""
+    bounds = bounds_of(line((0, 1, 1.0), (1, 2, 10.0)), Collective.make(kind, 3, block_sizes=(1, 1, 2)))
+    assert bounds.seconds(4) == pytest.approx(13, rel=1e-9)
+
+
+def test_what_adders_take_in_counts_from_the_beginning() -> None:
+    """A witness's bandwidth includes theirs, beside that of its links; its window must not demand more."""
+    bounds = bounds_of(parse("star:8,aggregator=iswitch"), Collective.make("all_reduce", 8))
+    partition = bounds.throughput.witness
+    assert isinstance(partition, Partition)
+    assert partition.adders
+    size = 10**9
+    steady = size * float(partition.share / partition.bandwidth)
+    assert steady <= bounds.seconds(size) <= steady + 1e-4
 
 
 @examples(60)
