@@ -147,6 +147,33 @@ def test_what_a_slow_engine_reports_is_cut(small: tuple[Topology, Collective]) -
     assert agenda.next([], 2) is not None
 
 
+def test_what_promises_most_is_cut_first(small: tuple[Topology, Collective]) -> None:
+    """Though it is far slower before: also ahead of a slow engine that has not begun."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), [Candidate("teccl", lambda *_: True, "long")])
+    agenda.hear(Found("greedy", schedule, 2.0, promise=1.9))
+    agenda.hear(Found("forest", schedule, 8.0, promise=1.2))
+    agenda.hear(Found("bfb", schedule, 2.1, promise=3.0))  # two links may be busy at once
+    agenda.hear(Found("hierarchy", schedule, 9.0, promise=2.3))
+    asked = [agenda.next([], 2) for _ in range(5)]
+    cut = [(one.engine, isinstance(one, Cutting)) for one in asked if isinstance(one, (Cutting, Question))]
+    assert cut == [("forest", True), ("greedy", True), ("bfb", True), ("teccl", False), ("hierarchy", True)]
+
+
+def test_cuts_come_near_to_what_is_promised() -> None:
+    """Trees that wait for whole chunks take thrice as long on this network; but others promise little, and keep that."""
+    topology, size = random_network(5), 1 << 20
+    collective = Collective.make("all_reduce", topology.ranks)
+    gains = {}
+    for engine in ("forest", "greedy"):
+        told = Question(engine, topology, collective, size, 60.0).answers()
+        whole, *cut = [one for one in told if isinstance(one, Found)]
+        assert 0.95 * whole.hoped <= cut[-1].seconds <= 1.05 * whole.hoped
+        gains[engine] = whole.seconds / whole.hoped
+    assert gains["forest"] > 3 > 2 > gains["greedy"]
+
+
 def test_what_another_engine_found_is_not_cut_twice(small: tuple[Topology, Collective]) -> None:
     """A slow engine tries the results of quick ones: it does not lead by them, so a better slow one goes on first."""
     topology, collective = small
@@ -383,6 +410,11 @@ def test_what_cannot_be_faster_is_neither_simulated_nor_cut(
     assert [isinstance(agenda.next([], 2), Cutting) for _ in range(3)] == [True, True, False]
     agenda.hear(Found("teccl", schedule, least))
     assert agenda.next([], 2) is None
+    agenda = _Agenda(topology, collective, size, Budget(60), [])
+    agenda.hear(Found("forest", schedule, least * 1.5))
+    agenda.hear(Found("greedy", schedule, least, cut=True))  # before the first one's turn
+    assert agenda.next([], 2) is None
+    assert not list(Cutting(Found("forest", schedule, least * 1.0005), size, 60.0).answers())
 
 
 def test_what_is_slower_than_the_best_is_simulated_roughly_and_what_is_near_the_bound_surely(

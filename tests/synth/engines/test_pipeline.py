@@ -288,6 +288,25 @@ def test_many_more_slices_than_the_best_number_are_not_tried(monkeypatch: pytest
     assert max(simulated) < max(slicing.SLICES)
 
 
+def test_numbers_of_slices_four_times_apart_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what nobody asks for is not cut."""
+    topology = parse("star:4")
+    schedule = greedy.run(topology, Collective.make("broadcast", 4), 1 << 20, Budget())
+    made: list[int] = []
+    cut = slicing._cut
+
+    def noted(whole: Schedule, slices: Slices) -> Schedule:
+        made.append(slices.most)
+        return cut(whole, slices)
+
+    monkeypatch.setattr(slicing, "_cut", noted)
+    found = dict(slicing.streamed(schedule, 1 << 20))
+    assert list(found) == [1, 4, 16, 64, 2, 8, 32, 128]
+    for order in ("as cut", "by urgency"):
+        assert len(valid(found[16][order]()).transfers) == 16 * len(schedule.transfers)
+    assert made == [16]
+
+
 def test_orders_that_are_slow_with_each_forest_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some are on this network, and what is found stays the same."""
     topology, size = random_network(2), 1 << 26

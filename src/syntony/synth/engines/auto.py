@@ -53,10 +53,10 @@ PATIENCE = 0.5
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
 HOPEFUL = 2.0
-"""There, cuts of a result that takes more than this many times as long as the best do not come before a second slow
-engine;"""
+"""There, cuts of a result that promises more than this many times the seconds of the best do not come before a second
+slow engine;"""
 NEAR = 1.1
-"""elsewhere, this many times. Nearer results are cut before any slow engine begins or goes on, but the best one."""
+"""elsewhere, this many times. Nearer ones are cut before any slow engine begins or goes on, but the best one."""
 SEARCHING = 0.9
 """The part of a quick engine's time for its search; the rest is for the work after it (proof, bounds, simulation). Slow
 ones report what they find in between, so they search to the end."""
@@ -270,7 +270,7 @@ class Resumed:
 class _Agenda:
     """What remains to be asked, as `next` says: quick engines, then cuts of all results; beside both, slow ones.
 
-    A result is cut before its end once nothing else waits; near results are cut earlier, see `_cut_near`.
+    A result is cut before its end once nothing else waits; what promises to be near is cut earlier, see `_cut_near`.
     """
 
     def __init__(
@@ -352,11 +352,11 @@ class _Agenda:
         return Resumed(leader) if ahead or not self._beside or not self._startups else None
 
     def _cut_near(self, at_work: Collection[str], times: float) -> Cutting | None:
-        """Results that take at most this many times as long as the best are cut, once the quick engines that come
-        before the next slow one have answered; not while their engine is at work."""
+        """Results that promise at most this many times the seconds of the best are cut, once the quick engines that
+        come before the next slow one have answered; not while their engine is at work."""
         if self._beside and not self._slow_is_next():
             return None
-        near = (one for one in self._uncut if one.engine not in at_work and one.seconds <= times * self._best)
+        near = (one for one in self._uncut if one.engine not in at_work and one.hoped <= times * self._best)
         return self._cut(at_work) if any(near) else None
 
     def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
@@ -375,10 +375,11 @@ class _Agenda:
         return not self._soon or self._place[self._beside[0]] < self._place[self._soon[0]]
 
     def _cut(self, at_work: Collection[str]) -> Cutting | None:
-        """The best result is cut first, but last those of engines that are at work: they may find better ones."""
+        """What promises most is cut first, but last those of engines that are at work: they may find better ones."""
+        self._uncut = [one for one in self._uncut if busiest(one.schedule, self._size) < self._best]
         if not self._uncut:
             return None
-        best = min(self._uncut, key=lambda one: (one.engine in at_work, one.seconds))
+        best = min(self._uncut, key=lambda one: (one.engine in at_work, one.hoped))
         self._uncut.remove(best)
         cutting = Cutting(best, self._size, self._budget.left(), self._best, self._budget.chunks)
         self._cut_of[cutting.name] = best.engine

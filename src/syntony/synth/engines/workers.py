@@ -27,11 +27,12 @@ import numpy as np
 from syntony import _core
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
 from syntony.synth.engines.nursery import COMMON, Child, Nursery, forks
-from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, Dull, streamed
+from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, MOST_TRANSFERS, Dull, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.long_messages import LEAST_SLICES, Estimate, estimate
+from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
@@ -52,12 +53,22 @@ LATE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """An engine's schedule, and its simulated seconds. `cut`: into slices for that size, so that cutting is done."""
+    """An engine's schedule, and its simulated seconds.
+
+    cut      into slices for that size, so that cutting is done
+    promise  seconds that its cuts come near to (`promised`); infinite: nothing is known of them
+    """
 
     engine: str
     schedule: Schedule
     seconds: float
     cut: bool = False
+    promise: float = float("inf")
+
+    @property
+    def hoped(self) -> float:
+        """Seconds that it, or a cut of it, is likely to take."""
+        return min(self.seconds, self.promise)
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ class Question:
         def tell(schedule: Schedule) -> None:
             nonlocal least
             if better is not None and budget.allows(schedule) and busiest(schedule, self.size) < least:
-                found = Found(self.engine, schedule, seconds_at(schedule, self.size, least, COMPARED))
+                found = self._found(schedule, least)
                 least = min(least, found.seconds)
                 better(found)
 
@@ -117,10 +128,14 @@ class Question:
             slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {busy:.3g} s for its bytes")
             yield Refused(self.engine, slower)
             return
-        found = Found(self.engine, schedule, seconds_at(schedule, self.size, self.beat, COMPARED))
+        found = self._found(schedule, self.beat)
         yield found
         if self.cuts:
             yield from _cuts(found, self.size, budget)
+
+    def _found(self, schedule: Schedule, beat: float) -> Found:
+        seconds = seconds_at(schedule, self.size, beat, COMPARED)
+        return Found(self.engine, schedule, seconds, promise=promised(schedule, self.size))
 
 
 @dataclass(frozen=True)
@@ -152,15 +167,15 @@ class Cutting:
 def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) -> Iterator[Found]:
     if best.schedule.in_network:
         return
-    most, dull = 1, Dull()
+    most, dull, least = 1, Dull(), busiest(best.schedule, size)
     for slices, orders in streamed(best.schedule, size):
         if slices > BEYOND * most:
-            return
+            continue
         tried = {AS_CUT: best.seconds} if slices == 1 else {}  # it was simulated before it came here
         for order, made in orders.items():
             if order in dull or order in tried:
                 continue
-            if not budget.left():
+            if not budget.left() or least >= best.seconds * GAIN:
                 return
             cut = made()
             if not budget.allows(cut):
@@ -176,6 +191,14 @@ def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) ->
 def busiest(schedule: Schedule, size: int) -> float:
     """Seconds for the bytes of the busiest link. However it is cut, the schedule takes no less."""
     return float(size * seconds_per_byte(replace(schedule, rounds=np.zeros(0, np.int32))))
+
+
+def promised(schedule: Schedule, size: int) -> float:
+    """Seconds that cuts of it come near to: those of the busiest link, and those of a single byte. With small messages
+    they may take less, since different links cause the two. Infinite if it is too large to be cut."""
+    if len(schedule.transfers) > MOST_TRANSFERS:
+        return float("inf")
+    return busiest(schedule, size) + simulate(schedule, 1).seconds
 
 
 def seconds_at(schedule: Schedule, size: int, beat: float = float("inf"), most: int = MOST_MESSAGES) -> float:

@@ -124,7 +124,7 @@ def _candidates(
         fewest, best = np.inf, 1
         for slices, orders in streamed(uncut[number][0], size, uncut[number][1]):
             if slices > BEYOND * best:
-                break
+                continue
             for made in orders.values():
                 cut = made()
                 seconds = simulate(cut, size).seconds

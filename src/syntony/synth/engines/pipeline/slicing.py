@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,34 +102,44 @@ class Slices:
 def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[tuple[int, Orders]]:
     """The schedule in several numbers of slices for `size` bytes, with its bounds but no proof, each in some orders.
 
-    Numbers ascend, and so does what a simulation costs: more than BEYOND times the best number are hardly worth it.
+    Numbers four times apart come first, those between them after: the best one is often large, and neighbours differ
+    little. What a simulation costs ascends with the number: more than BEYOND times the best are hardly worth it.
 
     `stages`: groups of this many chunks of the schedule follow each other, as slices do.
     """
     if len(schedule.transfers) <= MOST_TRANSFERS:
         whole = expand(schedule)
-        for slices in _numbers(whole, size, MOST_TRANSFERS):
-            cut = Ordering(_cut(whole, slices), size)
-            yield slices.most, {**_orders(cut, slices, stages), "by urgency": cut.by_urgency}
+        numbers = _numbers(whole, size, MOST_TRANSFERS)
+        for slices in numbers[::2] + numbers[1::2]:
+            cut = cache(partial(_ordering, whole, slices, size))
+            yield slices.most, _all_orders(cut, slices, stages)
 
 
 def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Orders:
     """The schedule in about `transfers` transfers, in the orders that are most often the best."""
     whole = expand(schedule)
     slices = _numbers(whole, size, transfers)[-1]
-    return _orders(Ordering(_cut(whole, slices), size), slices, stages)
+    return _orders(cache(partial(_ordering, whole, slices, size)), slices, stages)
 
 
-def _orders(cut: Ordering, slices: Slices, stages: int) -> Orders:
+def _ordering(whole: Schedule, slices: Slices, size: int) -> Ordering:
+    return Ordering(_cut(whole, slices), size)
+
+
+def _orders(cut: Callable[[], Ordering], slices: Slices, stages: int) -> Orders:
     """Trees that share no link stream best at pace, one slice behind the other; if they share links, ordering by
     urgency is better."""
-    orders: dict[str, Callable[[], Schedule]] = {AS_CUT: lambda: cut.schedule}
+    orders: dict[str, Callable[[], Schedule]] = {AS_CUT: lambda: cut().schedule}
     if slices.most > 1:
-        orders["at pace"] = partial(cut.at_pace, slices.due(), slices.most)
-        orders["slices by urgency"] = partial(cut.by_urgency, slices.due())
+        orders["at pace"] = lambda: cut().at_pace(slices.due(), slices.most)
+        orders["slices by urgency"] = lambda: cut().by_urgency(slices.due())
     if stages > 1:
-        orders["slices and stages by urgency"] = partial(cut.by_urgency, slices.due(stages))
+        orders["slices and stages by urgency"] = lambda: cut().by_urgency(slices.due(stages))
     return orders
+
+
+def _all_orders(cut: Callable[[], Ordering], slices: Slices, stages: int) -> Orders:
+    return {**_orders(cut, slices, stages), "by urgency": lambda: cut().by_urgency()}
 
 
 def _numbers(whole: Schedule, size: int, transfers: int) -> list[Slices]:
