@@ -36,6 +36,24 @@ def test_on_a_terminal_it_is_shown_and_taken_away(monkeypatch: pytest.MonkeyPatc
     assert sys.stderr.getvalue().endswith("\r\x1b[K")  # type: ignore[attr-defined]
 
 
+def test_what_it_says_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(module, "EACH_SECONDS", 0.01)
+    news, read = ["planning", "nearly planned"], module.threading.Event()
+
+    def what() -> str:
+        if len(news) > 1:
+            return news.pop(0)
+        read.set()
+        return news[0]
+
+    with progress(what):
+        assert read.wait(20)
+    said = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert 0 <= said.find("\x1b[Kplanning: 0 s") < said.find("\x1b[Knearly planned: 0 s")
+
+
 def test_elsewhere_nothing_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
     with progress("planning") as done:

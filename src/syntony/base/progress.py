@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0
+EACH_SECONDS = 1.0
 
 
 @contextmanager
-def progress(what: str, limit: float | None = None) -> Iterator[Callable[[float], None]]:
+def progress(what: str | Callable[[], str], limit: float | None = None) -> Iterator[Callable[[float], None]]:
     """Shows `what` and the elapsed seconds on stderr while the body runs, from the third second on.
+
+    what   a text; or it is asked for each second
 
     limit  seconds after which the work stops by itself with its result so far; the line then shows how many are left
            at most
@@ -44,12 +47,13 @@ def line(what: str, gone: float, limit: float | None = None, share: float = 0.0)
     return f"{what}: {gone:.0f} s; at most {max(0.0, limit - gone):.0f} s more"
 
 
-def _show(what: str, limit: float | None, done: list[float], ended: threading.Event) -> None:
+def _show(what: str | Callable[[], str], limit: float | None, done: list[float], ended: threading.Event) -> None:
     start = time.monotonic()
     if ended.wait(QUIET_SECONDS):
         return
     while True:
-        print(f"\r\x1b[K{line(what, time.monotonic() - start, limit, done[0])}", end="", file=sys.stderr, flush=True)
-        if ended.wait(1.0):
+        now = what if isinstance(what, str) else what()
+        print(f"\r\x1b[K{line(now, time.monotonic() - start, limit, done[0])}", end="", file=sys.stderr, flush=True)
+        if ended.wait(EACH_SECONDS):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             return

@@ -162,7 +162,7 @@ def test_what_promises_most_is_cut_first(small: tuple[Topology, Collective]) -> 
 
 
 def test_cuts_come_near_to_what_is_promised() -> None:
-    """Trees that wait for whole chunks take thrice as long on this network; but others promise little, and keep that."""
+    """Trees that wait for whole chunks take thrice as long on this network; other trees promise little, and keep it."""
     topology, size = random_network(5), 1 << 20
     collective = Collective.make("all_reduce", topology.ranks)
     gains = {}

@@ -79,7 +79,9 @@ def story_of(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[
     if told:
         there = f"{told['gap']:.1%} above the bound there, {told['bound_seconds']:.4g} s"
         lines.append(f"  time     {told['seconds']:.4g} s at {counted(told['size'], 'byte')}, simulated; {there}")
-    lines += [f"  gap      {_percent(gap)}", "  correct  checked", f"  optimal  {_optimal(gap, schedule.proof)}"]
+    if len(schedule.transfers):
+        lines.append(f"  gap      {_percent(gap)}")
+    lines += ["  correct  checked", f"  optimal  {_optimal(schedule, gap)}"]
     if explain:
         lines += _explained(schedule, gap)
     if report["file"]:
@@ -89,16 +91,24 @@ def story_of(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[
     return lines
 
 
+def best_so_far(gap: float | None) -> str:
+    """What a progress line says once there is a schedule."""
+    return "" if gap is None else f", gap {gap:.1%} so far"
+
+
 def _percent(gap: Fraction | None) -> str:
     if gap is None:
         return "none known"
     return f"{bar(1 / (1 + float(gap)))} {float(gap):.1%} to the throughput bound"
 
 
-def _optimal(gap: Fraction | None, proof: str | None) -> str:
+def _optimal(schedule: Schedule, gap: Fraction | None) -> str:
     """What is proven about its quality, in a few words."""
     from syntony.synth.engines.auto import COMPARED
 
+    proof = schedule.proof
+    if not len(schedule.transfers):
+        return "proven: nothing moves"
     if gap == 0:
         return "proven: no schedule moves more bytes per second"
     if proof and proof.startswith(COMPARED):

@@ -11,7 +11,7 @@ from syntony.base.answer import answer_text, show, tell, tell_json
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, require_output, require_series
-from syntony.synth.commands.found import add_explain, report_of, story_of
+from syntony.synth.commands.found import add_explain, best_so_far, report_of, story_of
 from syntony.synth.commands.problem import add_limits, add_problem, problem
 
 if TYPE_CHECKING:
@@ -60,18 +60,22 @@ def _run(options: argparse.Namespace) -> int:
     output = options.output
     topology, collective = problem(options, options.chunks)
     begin = time.monotonic()
+    so_far = ""
 
     def better(schedule: Schedule) -> None:
+        nonlocal so_far
         if not budget.allows(schedule):
             return
         report = report_of(schedule, output, time.monotonic() - begin)
+        so_far = best_so_far(report["gap"])
         where = f"the best so far is in {output}" if output else "without -o F.json, the best so far is in no file"
         options.standby.answer(answer_text(options, report, story_of(schedule, report, options.explain)), where)
 
     budget = Budget(options.timeout, options.steps, options.rounds, options.most_chunks, better)
     if options.pareto:
         return _run_pareto(options, topology, collective, budget, output)
-    with progress(f"{engine.name}: {collective.kind} on {topology.name}", options.timeout):
+    asked = f"{engine.name}: {collective.kind} on {topology.name}"
+    with progress(lambda: asked + so_far, options.timeout):
         schedule = engine.run(topology, collective, options.size, budget)
         budget.refuse_more(schedule)
     report = report_of(schedule, output, time.monotonic() - begin, options.size)
