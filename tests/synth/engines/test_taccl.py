@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of
+from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
 from tests.sampled import examples, one_in
@@ -76,7 +78,7 @@ def test_nothing_is_faster_than_what_is_claimed_to_be_the_fastest(topology: Topo
     """Without parallel links and switches nobody shares a link at once, so every engine's schedule is one."""
     assume(len({(link.src, link.dst) for link in topology.links}) == len(topology.links))
     collective = Collective.make("all_gather", topology.ranks)
-    task = Task.of(Logical.of(Network(topology, collective), Sketch("free", symmetry=())), size)
+    task = Task.of(Logical.of(Network(topology, collective), Sketch("free", symmetry=()), size), size)
     start = grown(task)
     unit = max(relaxed_time(task, start) / 100_000, 1e-15)
     found = route(task, start, unit, 5.0)
@@ -92,7 +94,7 @@ def test_nothing_is_faster_than_what_is_claimed_to_be_the_fastest(topology: Topo
 def test_stages_keep_every_rule_of_the_plan() -> None:
     topology = parse("dgx2:2")
     sketch = read_sketch(str(SKETCHES / "dgx2x2-large.toml"), 32)
-    task = Task.of(Logical.of(Network(topology, Collective.make("all_gather", 32)), sketch), 1 << 25)
+    task = Task.of(Logical.of(Network(topology, Collective.make("all_gather", 32)), sketch, 1 << 25), 1 << 25)
     chosen = grown(task)
     ordering = Ordering.of(task, chosen, 1e-9)
     assert ordering.after
@@ -104,7 +106,9 @@ def test_stages_keep_every_rule_of_the_plan() -> None:
             assert sender % 16 == home % 16 // 2 * 2 + 1
     begin = listed(ordering)
     _assert_possible(ordering, begin)
-    small = Task.of(Logical.of(Network(parse("dgx1"), Collective.make("all_gather", 8)), Sketch("free")), 1 << 20)
+    small = Task.of(
+        Logical.of(Network(parse("dgx1"), Collective.make("all_gather", 8)), Sketch("free"), 1 << 20), 1 << 20
+    )
     ordering = Ordering.of(small, grown(small), 1e-9)
     better = timed(ordering, listed(ordering), 0, 3.0)
     _assert_possible(ordering, better)
@@ -126,7 +130,7 @@ def _assert_possible(ordering: Ordering, begin: list[int]) -> None:
 
 def test_the_symmetry_of_a_sketch_is_kept() -> None:
     sketch = read_sketch(str(SKETCHES / "dgx2x2-small.toml"), 32)
-    logical = Logical.of(Network(parse("dgx2:2"), Collective.make("all_gather", 32)), sketch)
+    logical = Logical.of(Network(parse("dgx2:2"), Collective.make("all_gather", 32)), sketch, 1 << 20)
     assert logical.group.order == 16
     task = Task.of(logical, 1024)
     assert len(task.representatives) == 2
@@ -236,7 +240,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="minimizes time and takes no --steps or --rounds"):
         run(parse("ring:4"), Collective.make("all_gather", 4), 1, Budget(steps=2))
     with pytest.raises(SketchError, match="symmetry moves the root"):
-        Logical.of(Network(parse("ring:4"), Collective.make("broadcast", 4)), Sketch("s", symmetry=((1, 4),)))
+        Logical.of(Network(parse("ring:4"), Collective.make("broadcast", 4)), Sketch("s", symmetry=((1, 4),)), 1)
     monkeypatch.setattr(task_module, "MOST_PAIRS", 40)
     with pytest.raises(EngineError, match="would weigh 4 chunks on 12 pairs of ranks, more than 40 choices"):
         run(parse("full:4"), Collective.make("all_gather", 4), 1, Budget())
@@ -345,3 +349,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{path}: chunks is 0" in said
+
+
+def test_of_two_wires_small_chunks_take_the_quick_one_and_large_ones_the_wide_one() -> None:
+    wiring = Wiring("four in a ring, each wire twice")
+    for rank in range(4):
+        wiring.rank((rank, 0))
+    for rank in range(4):
+        wiring.cable(rank, (rank + 1) % 4, Fraction(10**9), 1e-6)
+        wiring.cable(rank, (rank + 1) % 4, Fraction(10**10), 1e-5)
+    topology = wiring.topology()
+    for size, rate in ((1 << 10, 10**9), (1 << 20, 10**10)):
+        schedule = _run(topology, "all_gather", size=size)
+        assert {int(topology.links[link].bandwidth) for link in schedule.transfers.link} == {rate}
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce", "all_reduce"])
+def test_what_is_better_is_told_while_the_search_goes_on(kind: str) -> None:
+    told: list[Schedule] = []
+    topology, size = parse("dgx1"), 1 << 20
+    found = run(topology, Collective.make(kind, 8), size, Budget(4.0, better=told.append))
+    times = [simulate(one, size).seconds for one in (*told, found)]
+    assert told
+    assert times == sorted(times, reverse=True)
+    assert all(check_schedule(one) and one.bounds == found.bounds and one.engine == "taccl" for one in told)

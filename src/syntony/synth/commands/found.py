@@ -79,9 +79,8 @@ def story_of(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[
     if told:
         there = f"{told['gap']:.1%} above the bound there, {told['bound_seconds']:.4g} s"
         lines.append(f"  time     {told['seconds']:.4g} s at {counted(told['size'], 'byte')}, simulated; {there}")
-    if len(schedule.transfers):
-        lines.append(f"  gap      {_percent(gap)}")
-    lines += ["  correct  checked", f"  optimal  {_optimal(schedule, gap)}"]
+    distance = _percent(gap) if len(schedule.transfers) else "none"
+    lines += [f"  gap      {distance}", "  correct  checked", f"  optimal  {_optimal(schedule, gap)}"]
     if explain:
         lines += _explained(schedule, gap)
     if report["file"]:

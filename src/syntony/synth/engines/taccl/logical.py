@@ -3,10 +3,10 @@
     edge 0 ──▶ 1        routes by planes 0, 1, 2       chunks are cut into 3 stripes, one per route:
                                                        each link of these routes carries a third
 
-An edge is an ordered pair of ranks with its fastest routes (model/routes.py; all that are equally fast). Chunks are cut
-into as many stripes as the widest edge has routes; stripe i takes route i mod their number. So an edge puts a
-fixed share of the chunk on each link, and switches, shared NICs and rails need no rules of their own: their links are
-limited like all others.
+An edge is an ordered pair of ranks with the fastest routes for a chunk (model/routes.py; all that are equally fast): of
+two wires, small chunks take the one of less latency, large ones the wider one. Chunks are cut into as many stripes as
+the widest edge has routes; stripe i takes route i mod their number. So an edge puts a fixed share of the chunk on each
+link, and switches, shared NICs and rails need no rules of their own: their links are limited like all others.
 """
 
 from __future__ import annotations
@@ -65,11 +65,14 @@ class Logical:
     group: FreeGroup
 
     @staticmethod
-    def of(network: Network, sketch: Sketch) -> Logical:
-        """The network as the sketch leaves it. Raises SketchError."""
+    def of(network: Network, sketch: Sketch, size: int) -> Logical:
+        """The network as the sketch leaves it, for `size` bytes. Raises SketchError."""
         ranks, between = network.collective.ranks, sketch.between
         box = _boxes(ranks, sketch)
-        pairs = _by_pair(network, box, between is not None)
+        largest = float(network.collective.bytes_of_chunks(size).max(initial=0)) / sketch.chunks
+        pairs = {
+            pair: _fastest(routes, largest) for pair, routes in _by_pair(network, box, between is not None).items()
+        }
         _check_pairs(sketch, set(pairs), ranks)
         allowed = {pair for pair in pairs if pair not in sketch.avoid and (not sketch.only or pair in sketch.only)}
         if between is not None:
@@ -143,13 +146,13 @@ def _by_pair(network: Network, box: Integers, boxed: bool) -> dict[tuple[int, in
     if number > int(box.max()) + 1:
         for pair, routes in outside.items():
             pairs.setdefault(pair, []).extend(routes)
-    return {pair: _fastest(routes) for pair, routes in pairs.items()}
+    return pairs
 
 
-def _fastest(routes: list[Route]) -> list[Route]:
-    """Those of the greatest bandwidth, and of these of the least latency."""
-    best = min((-route.bandwidth, route.alpha) for route in routes)
-    return [route for route in routes if (-route.bandwidth, route.alpha) == best]
+def _fastest(routes: list[Route], chunk: float) -> list[Route]:
+    """Those like the one that takes the least time for so many bytes."""
+    best = min(routes, key=lambda route: (route.alpha + chunk / route.bandwidth, route.alpha))
+    return [route for route in routes if (route.bandwidth, route.alpha) == (best.bandwidth, best.alpha)]
 
 
 def _check_pairs(sketch: Sketch, pairs: set[tuple[int, int]], ranks: int) -> None:

@@ -8,20 +8,22 @@ person makes the first stage small: which ranks send to other boxes, whose chunk
 Without a sketch, one is derived from the topology (`default_sketch`).
 
 Every stage starts from a known solution, so the time may end at any moment. The best schedule so far, by simulation, is
-returned, and its proof says how far it is above the lower bound of stage 1 for the sketch. Sums are made in reverse
-(symmetry/reversal.py), where a sketch's senders receive. all_reduce is both halves, one after another.
+reported as soon as it is found, and returned in the end; its proof says how far it is above the lower bound of stage 1
+for the sketch. Sums are made in reverse (symmetry/reversal.py), where a sketch's senders receive. all_reduce is both
+halves, one after another.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
-from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.engine import Budget, EngineError, bounded
 from syntony.synth.engines.taccl.logical import Logical
 from syntony.synth.engines.taccl.ordering import Ordering, listed, timed
 from syntony.synth.engines.taccl.routing import route
@@ -55,21 +57,31 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     sketch = read_sketch(argument, collective.ranks) if argument else default_sketch(topology, collective.members)
     size = size if sketch.size is None else sketch.size
     latency(Network(topology, collective))  # Raises where a rank cannot be reached.
+    bounds = bounds_of(topology, collective, budget.for_bounds())
+
+    def tell(schedule: Schedule) -> None:
+        if budget.better is not None:
+            budget.better(bounded(schedule, ENGINE, bounds))
+
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
         up = _spread(topology.reversed(), gather, sketch, size, budget.left() / 2)
-        down = _spread(topology, gather, sketch, size, budget.left())
-        weight = down.schedule.collective.chunks.weight
-        whole = replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight))
-        schedule, halves = summed_and_spread(up.schedule, down.schedule, whole), [up, down]
+
+        def both(down: Schedule) -> Schedule:
+            weight = down.collective.chunks.weight
+            whole = replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight))
+            return summed_and_spread(up.schedule, down, whole)
+
+        down = _spread(topology, gather, sketch, size, budget.left(), lambda half: tell(both(half)))
+        schedule, halves = both(down.schedule), [up, down]
     elif collective.combining:
-        dual = _spread(topology.reversed(), collective.dual(), sketch, size, budget.left())
+        way, spread = topology.reversed(), collective.dual()
+        dual = _spread(way, spread, sketch, size, budget.left(), lambda half: tell(summed(half, topology)))
         schedule, halves = summed(dual.schedule, topology), [dual]
     else:
-        found = _spread(topology, collective, sketch, size, budget.left())
+        found = _spread(topology, collective, sketch, size, budget.left(), tell)
         schedule, halves = found.schedule, [found]
-    bounds = bounds_of(schedule.topology, schedule.collective, budget.for_bounds())
-    return replace(schedule, bounds=bounds, proof=_proof(sketch, size, halves))
+    return replace(bounded(schedule, ENGINE, bounds), proof=_proof(sketch, size, halves))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,26 +109,47 @@ def _proof(sketch: Sketch, size: int, halves: list[_Found]) -> str:
     return f"at most {seconds / least - 1:.1%} above any schedule that {sketch.name} allows ({counted})"
 
 
-def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: int, timeout: float) -> _Found:
-    """A collective without sums."""
+def _spread(
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+    size: int,
+    timeout: float,
+    tell: Callable[[Schedule], None] = lambda _: None,
+) -> _Found:
+    """A collective without sums. `tell` gets every new best schedule."""
     budget = Budget(timeout)
-    task = Task.of(Logical.of(Network(topology, collective), sketch), size)
+    task = Task.of(Logical.of(Network(topology, collective), sketch, size), size)
     start = grown(task)
     unit = max(relaxed_time(task, start) / UNITS, 1e-15)
+    found: list[tuple[float, int, Schedule]] = []
+
+    def keep(ordering: Ordering, begin: list[int]) -> None:
+        schedule = _schedule(task, ordering, begin)
+        tried = simulate(schedule, size).seconds, ordering.makespan(begin), schedule
+        if all(tried[:2] < known[:2] for known in found):
+            tell(schedule)
+        found.append(tried)
+
+    ordering = Ordering.of(task, start, unit)
+    begin = listed(ordering)
+    keep(ordering, begin)
     routing = route(task, start, unit, ROUTING * budget.left())
     floor = float(
         size * bounds_of(topology, collective, budget.for_bounds()).throughput.seconds_per_byte
     )  # of everything, sketch or not
     least = int(max(floor, routing.least) / unit * (1 + 1e-12))
 
-    routings = [start] if np.array_equal(start, routing.chosen) else [start, routing.chosen]
-    orderings = [(ordering, listed(ordering)) for ordering in (Ordering.of(task, chosen, unit) for chosen in routings)]
-    ordering, begin = min(orderings, key=lambda item: item[0].makespan(item[1]))
+    if not np.array_equal(start, routing.chosen):
+        routed = Ordering.of(task, routing.chosen, unit)
+        first = listed(routed)
+        keep(routed, first)
+        if routed.makespan(first) < ordering.makespan(begin):
+            ordering, begin = routed, first
     better = timed(ordering, begin, least, budget.left())
     if better != begin:
-        orderings.append((ordering, better))
-    found = [(_schedule(task, *item), item[0].makespan(item[1])) for item in orderings]
-    schedule, makespan = min(found, key=lambda item: (simulate(item[0], size).seconds, item[1]))
+        keep(ordering, better)
+    _, makespan, schedule = min(found, key=lambda one: one[:2])
     return _Found(schedule, makespan * unit, least * unit, unit)
 
 
