@@ -166,6 +166,29 @@ def test_auto_takes_flows() -> None:
     assert gap_of(auto(parse("torus:4x4"), Collective.make("all_to_all", 16), 1 << 30, Budget())) == 0
 
 
+@pytest.mark.parametrize(("name", "most"), [("dgx2:4", 4), ("dgx-a100:2", 2)])
+@pytest.mark.parametrize("kind", ["scatter", "gather"])
+def test_ranks_share_what_must_go_through_one_of_them(name: str, most: int, kind: str) -> None:
+    """dgx2:4: each of 8 NICs sends 48 / 8 blocks, of two GPUs, so 3 go through a GPU, which keeps one."""
+    topology = parse(name)
+    schedule = run(topology, Collective.make(kind, topology.ranks), 1, Budget())
+    moved, chunks = schedule.transfers, schedule.collective.chunks
+    carried = chunks.weight[schedule.values.chunk[moved.value]]
+    through = np.bincount(moved.dst if kind == "scatter" else moved.src, carried, topology.ranks)
+    block = int(chunks.weight[chunks.block == 1].sum())
+    assert through.max() <= most * block
+    assert gap_of(schedule) == 0
+
+
+@pytest.mark.parametrize("kind", ["scatter", "gather"])
+def test_what_lies_behind_every_link_has_work_from_the_first_slice_on(kind: str) -> None:
+    """A step is a hop, so the slices of all chunks move together."""
+    schedule = run(parse("mi250:8"), Collective.make(kind, 128), 1, Budget())
+    size = 1 << 30
+    assert schedule.bounds is not None
+    assert simulate(schedule, size, 1 << 17).seconds <= 1.03 * schedule.bounds.seconds(size)
+
+
 # The parts.
 
 

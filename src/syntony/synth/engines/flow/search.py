@@ -9,11 +9,16 @@ consists of fractions with a small denominator:
 
 1. the bound gives the time, and so what each link can carry; the program finds the shortest flows within that (if no
    flow meets the bound, the least time is found first);
-2. flows become paths, and paths chunks of whole weights (engines/flow_paths.py), counted again exactly;
-3. paths are cut into hops from rank to rank, in steps (engines/flow_steps.py).
+2. flows become paths, and paths chunks of whole weights (flow/paths.py), counted again exactly;
+3. paths are cut into hops from rank to rank. Those of an all_to_all have an order on every route (flow/steps.py). For
+   scatter and gather, a hop's step is its number on the path: all chunks move at once, slice by slice, so what lies
+   behind every link has work from the first slice on. Those with the longest way are first.
+
+The solver's flow of a scatter or gather may lead through one rank what two could share; so as little as possible is led
+through each (flow/narrowed.py).
 
 If the program is too large (hundreds of ranks without symmetry), chunks are not divided and their paths are balanced,
-with a proven gap (engines/flow_whole.py).
+with a proven gap (flow/whole.py).
 
 Symmetry: one source per orbit of a free group of automorphisms (symmetry/free_group.py) stands for all, in the program,
 in its paths and in the Schedule: a torus of 512 is solved and stored as the paths of rank 0 and three generators.
@@ -38,6 +43,7 @@ from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.flow_program import FlowProgram
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.flow.narrowed import narrowed
 from syntony.synth.engines.flow.paths import Path, denominators, paths_of, whole_weights
 from syntony.synth.engines.flow.steps import steps_of
 from syntony.synth.engines.flow.whole import whole_paths
@@ -163,15 +169,20 @@ def _paths(problem: _Problem, seconds_per_byte: Fraction, budget: Budget) -> lis
     arcs, collective = problem.arcs, problem.network.collective
     program = problem.program()
     time = float(seconds_per_byte / collective.unit * arcs.unit * max(arcs.capacity))
-    flows = program.flows(time * (1 + _SLACK), budget.left())
+    time *= 1 + _SLACK
+    flows = program.flows(time, budget.left())
     if flows is None:
         least = program.least_time(budget.left())
-        flows = None if least is None else program.flows(least * (1 + 1e-7), budget.left())
+        if least is not None:
+            time = least * (1 + 1e-7)
+            flows = program.flows(time, budget.left())
     if flows is None:
         raise OutOfTimeError(
             f"engine flow found no solution of its linear program of {problem.variables} variables within "
             f"{budget.timeout:g} s; allow more with --timeout, or use --engine greedy"
         )
+    if collective.kind != "all_to_all":
+        flows = narrowed(program, time, flows, budget)
     ends = list(zip(arcs.tails.tolist(), arcs.heads.tolist(), strict=True))
     found = []
     for number, (start, wanted, flow) in enumerate(zip(program.sources, problem.wanted, flows, strict=True)):
@@ -194,13 +205,14 @@ def _schedule(problem: _Problem, paths: list[Path], weights: NDArray[np.int64], 
     for path, _ in used:
         route = [arcs.links[arc] for arc in path.arcs]
         hops.append(_hops(topology, route[::-1] if backwards else route))
-    steps = steps_of(_ways(problem, hops))
+    alone = cut.kind != "all_to_all"
+    steps = [list(range(len(path))) for path in hops] if alone else steps_of(_ways(problem, hops))
     rows = [
         Transfer(value, value, agent[topology.links[route[0]].src], agent[topology.links[route[-1]].dst], step, route)
         for value, (routes, times) in enumerate(zip(hops, steps, strict=True))
         for route, step in zip(routes, times, strict=True)
     ]
-    rows.sort(key=lambda row: row.step)
+    rows.sort(key=lambda row: (row.step, -len(hops[row.value])))  # the longest way first
     owners = [agent[path.end] if backwards else problem.senders[path.source] for path, _ in used] + list(
         problem.senders
     )
