@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct PathRequest {
   double time = 0;           ///< lower bound on load / capacity of the fullest link, for any routing of all demands
   double tolerance = 0;      ///< acceptable excess over `time`: 0.01 is 1 %
   double seconds = 0;        ///< maximum wall-clock time; at least one round is made
-  std::uint32_t rounds = 0;  ///< at most, each with a search from every source for paths, and one for the bound
+  /// At most; each has a search from every source for paths, and one for the bound.
+  std::uint32_t rounds = std::numeric_limits<std::uint32_t>::max();
 };
 
 /// The paths of the best round, and the prices, one per link, that proved the best bound, with that bound on `time`.

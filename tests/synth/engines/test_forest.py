@@ -19,7 +19,7 @@ from syntony.synth.engines.forest.narrowed import narrowed
 from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.search import pack, run
-from syntony.synth.engines.forest.trees import Trees, spread
+from syntony.synth.engines.forest.trees import MOST_WEIGHT, Trees, common_weights, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
@@ -183,6 +183,35 @@ def test_measured_rates_without_a_common_denominator(kind: str) -> None:
         assert verdict, verdict.fault
         bound = throughput(Network(topology, schedule.collective)).seconds_per_byte
         assert bound <= seconds_per_byte(schedule) <= bound * Fraction(1005, 1000)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([[3, 2], [4, 1]], [[2, 3], [5]]),  # exactly
+        ([[2**20, 1], [2**20 + 1]], [[2**21, 2, 1], [2**20, 2**20 + 3]]),  # pieces have more than 32 bits
+        ([[2**31 - 1], [2**31 - 2, 1]], [[2**31 - 3], [2**30, 2**30 - 3]]),  # sums have more than 64
+    ],
+)
+def test_pieces_of_trees_agree_and_have_32_bits(one: list[list[int]], other: list[list[int]]) -> None:
+    forests = [_bare(weights) for weights in (one, other)]
+    pieces = common_weights(*forests)
+    assert np.array_equal(pieces[0].weight, pieces[1].weight)
+    assert np.array_equal(pieces[0].root, pieces[1].root)
+    assert 0 < pieces[0].weight.min() <= pieces[0].weight.max() <= MOST_WEIGHT
+    for forest, cut in zip(forests, pieces, strict=True):
+        shares = np.bincount(cut.root, cut.weight)
+        assert (shares == shares[0]).all()
+        of_tree = np.bincount(cut.src[:, 0], cut.weight, len(forest.root)) / cut.weight.sum()
+        assert of_tree == pytest.approx(forest.weight / forest.weight.sum(), abs=1e-9)
+
+
+def _bare(weights: list[list[int]]) -> Trees:
+    """Trees of the weights of every root; in place of a source they have their number."""
+    weight = np.concatenate(weights)
+    edges = np.arange(len(weight))[:, None]
+    root = np.repeat(np.arange(len(weights)), [len(own) for own in weights])
+    return Trees(root, weight, edges, edges, edges, np.arange(len(weight) + 1), edges[:, 0])
 
 
 def test_what_has_no_trees_is_refused_by_name() -> None:

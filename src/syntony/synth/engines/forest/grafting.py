@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.base.deadline import Deadline
 from syntony.synth.bounds.demand import block_weights
-from syntony.synth.engines.forest.trees import Trees, common_weights, spread
+from syntony.synth.engines.forest.trees import MOST_WEIGHT, Trees, common_weights, spread
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
@@ -42,7 +42,6 @@ ROUNDS = 60
 """Rounds of moving load away from overloaded links, per attempt."""
 LEAST_TREES = 64
 """The least number of trees to grow: with few roots, several each."""
-_MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
 
@@ -154,7 +153,7 @@ def _regrafted(
     ids = np.asarray([link.id for link in network.links], np.int64)
     _, first, speed = np.unique(topology.speeds[ids], return_index=True, return_inverse=True)
     carried = [time * network.links[link].bandwidth * total for link in first]  # by links of each speed
-    fine = max(1, min(ceil(FINE / min(carried)), _MOST_WEIGHT // total))
+    fine = max(1, min(ceil(FINE / min(carried)), MOST_WEIGHT // total))
     room = np.asarray([int(trees * fine) for trees in carried])[speed]
     most = np.asarray([int(float(trees * fine) * (1 + slack)) for trees in carried])[speed]
 

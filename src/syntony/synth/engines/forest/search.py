@@ -8,8 +8,8 @@ with the least k that makes all these numbers whole. Then no cut is violated, so
           chunk 0:  0 ──▶ 1 ──▶ 2                  k * t * b chunks, and so does every link of the tightest cut
           chunk 1:  0 ──▶ 2 ──▶ 1
 
-Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/solve/trees/forest.hpp. Equal trees are
-one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
+Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is forest/packing.py. Equal trees are one chunk
+of that weight. The steps are the trees' depth; a large message streams through them in slices.
 
 From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, if that is within 1 % of
 the bound (forest/orbits.py); the Schedule then lists these trees and the generators.
@@ -19,12 +19,8 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root. Shallow ones stream best: where every two ranks have a link, all have two hops
-(forest/passed_on.py). In hosts so large that NICs add to what the wires inside bring to a rank, some trees lead from
-NIC to NIC (forest/nic_to_nic.py). Elsewhere it also tries the trees of two hosts, repeated along two binary trees of
-hosts (forest/two_trees.py), and up to 192 ranks those of a network whose fast links are as slow as the bound allows
-(forest/narrowed.py). Of several, those are taken that stream best in a simulation. reduce_scatter and reduce are these
-in reverse (symmetry/reversal.py).
+broadcast packs trees of one root: of several shapes, those are taken that stream best in a simulation
+(forest/one_root.py). reduce_scatter and reduce are all_gather and broadcast in reverse (symmetry/reversal.py).
 
 all_reduce sums along one set of trees and copies along another. If dividing the links between both by a linear program
 is faster than reduce_scatter followed by all_gather (as on meshes: bounds/references.py), the roots get the shares of
@@ -35,35 +31,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
-from math import inf, lcm
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony import _solve
 from syntony.base.deadline import Deadline
 from syntony.synth.bounds.demand import fitting_generators
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.references import all_reduce_composed, best_trees
 from syntony.synth.bounds.throughput import bounds_of, throughput
-from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
+from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError, bounded
 from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
-from syntony.synth.engines.forest.narrowed import narrowed
-from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
+from syntony.synth.engines.forest.one_root import of_one_root
 from syntony.synth.engines.forest.orbits import trees_by_orbits
-from syntony.synth.engines.forest.passed_on import passed_on
-from syntony.synth.engines.forest.trees import ENGINE, ROUNDING, Trees, common_weights, spread
-from syntony.synth.engines.forest.two_trees import along_two_trees
-from syntony.synth.model.bound import Cut, Throughput
+from syntony.synth.engines.forest.packing import balanced, filled, packed
+from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.long_messages import estimate
 from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
@@ -72,30 +60,13 @@ from syntony.topologies.topology import Topology
 FOLDED = 512
 """From this many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 GROWN = 192
-"""From this many ranks on, a local search grows the trees of all ranks first, and those of a single root are repeated;
-trees are packed exactly only if that leaves a gap."""
-MOST_COUNTED = 1 << 62
-"""Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
-MOST_TREES = (1 << 31) - 1
-"""Most trees of a root, since weights of chunks have 32 bits. Rates that were measured have large common denominators;
-then there are about"""
-FEWER = 1 << 24
-"""this many trees, after taking"""
-FEWER_LOSS = Fraction(1, 1 << 12)
-"""this part off, to make up for what rounding takes off the links."""
+"""From this many ranks on, a local search grows the trees of all ranks first; they are packed exactly only if that
+leaves a gap."""
 GRAIN = 1 << 16
 """Number of trees to which the linear program's solution is rounded,"""
 LOSS = 1e-3
 """after taking this much off, to make up for what rounding takes off the links."""
 
-SHALLOW = 0.03
-"""Trees of few hops that are above the bound by this part are faster than those that meet it in many."""
-STREAMING = 1.05
-"""Trees whose broadcast of"""
-LONG = 1 << 30
-"""bytes takes at most this many times as long as the bound, simulated in about"""
-JUDGED = 1 << 16
-"""messages, need no comparison with others on a large network."""
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""
 
@@ -133,23 +104,21 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 def _exact(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
     if collective.kind == "all_reduce":
-        return _bounded(_all_reduce(topology, collective, fixed, budget), budget)
+        schedule = _all_reduce(topology, collective, fixed, budget)
+        return _proven(replace(schedule, bounds=bounds_of(topology, schedule.collective, budget.for_bounds())))
     way, copied = (topology.reversed(), collective.dual()) if collective.combining else (topology, collective)
+
+    bounds = bounds_of(topology, collective, budget.for_bounds())
 
     def along(trees: Trees) -> Schedule:
         schedule = spread(way, copied, trees)
-        return _bounded(summed(schedule, topology) if collective.combining else schedule, budget)
+        return _proven(bounded(summed(schedule, topology) if collective.combining else schedule, ENGINE, bounds))
 
     def tell(trees: Trees) -> None:
         if budget.better is not None:
             budget.better(along(trees))
 
     return along(pack(way, copied, fixed, tell))
-
-
-def _bounded(schedule: Schedule, budget: Budget) -> Schedule:
-    """The schedule, with its bounds and its proof."""
-    return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
 
 
 def _alone(topology: Topology, collective: Collective) -> bool:
@@ -235,129 +204,8 @@ def pack(
     if fixed is not None:
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
-        return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
-    return _of_one_root(network, owed, bound, tell) if collective.kind == "broadcast" else _filled(network, owed, bound)
-
-
-def _of_one_root(network: Network, owed: Integers, bound: Throughput, tell: Callable[[Trees], None]) -> Trees:
-    """Of the trees of a broadcast that are tried, those that stream best. Raises EngineError."""
-    large = network.collective.ranks >= GROWN
-    good, least = float(_GOOD) if large else ROUNDING, float(bound.seconds_per_byte)
-    along = partial(along_two_trees, least=least)
-    shapes: list[tuple[Callable[[Network], Trees | None], float]] = [
-        (passed_on, good),
-        (nic_to_nic, SHALLOW),
-        (partial(along, pack=lambda two: pack(two.topology, two.collective)), good),
-    ]
-    if large:
-        shapes.append((partial(along, pack=_narrow), good))
-    ways: list[Trees] = []
-    fastest = inf
-    for shape, most in shapes:
-        trees = shape(network)
-        if trees is None:
-            continue
-        seconds = trees.seconds_per_byte(network.topology)
-        if seconds <= (1 + most) * least:
-            if shape in (passed_on, nic_to_nic) or (large and _seconds(network, trees) <= STREAMING * least * LONG):
-                return trees
-            ways.append(trees)
-        if seconds < fastest:
-            fastest = seconds
-            tell(trees)
-    exact = () if large and ways else (False,) if large else (False, True)
-    for narrow in exact:
-        try:
-            ways.append(_filled(network, owed, bound, narrow))
-        except EngineError:
-            if not ways:
-                raise
-    return _streaming(network, ways)
-
-
-def _streaming(network: Network, ways: list[Trees]) -> Trees:
-    """Of those whose broadcast is about the fastest, the shallowest, then the fewest."""
-    if len(ways) > 1:
-        seconds = [_seconds(network, trees) for trees in ways]
-        near = (1 + float(_GOOD)) * min(seconds)
-        ways = [trees for trees, took in zip(ways, seconds, strict=True) if took <= near]
-    return min(ways, key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)))
-
-
-def _narrow(network: Network) -> Trees:
-    """Trees of a broadcast on as little of the fast links as they need; twice as many, so that they need less."""
-    owed = np.where(np.arange(network.collective.ranks) == network.collective.root, 1, 0)
-    return _filled(network, owed, throughput(network), narrow=True, times=2)
-
-
-def _seconds(network: Network, trees: Trees) -> float:
-    """Simulated, of a broadcast of LONG bytes."""
-    return estimate(spread(network.topology, network.collective, trees), LONG, JUDGED).seconds
-
-
-def _filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False, times: int = 1) -> Trees:
-    """As many trees per unit of weight as make what the bound leaves to each link a whole number of them, or `times`
-    as many; or nearly so, where these would be too many.
-
-    `narrow`: on as little of it as they need. Raises EngineError.
-    """
-    per_unit = bound.seconds_per_byte / network.collective.unit
-    room = {link.id: per_unit * link.bandwidth for link in network.links}
-    tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
-
-    def filling(links: tuple[int, ...]) -> Trees:
-        count = times * lcm(*(room[link].denominator for link in links))
-        trees = [count * weight for weight in owed.tolist()]
-        rooms = [int(count * share) for share in room.values()]
-        countless = max(trees) > MOST_TREES
-        if countless:
-            per_weight = Fraction(FEWER, int(owed.max()))
-            trees = [int((1 - FEWER_LOSS) * per_weight * weight) for weight in owed.tolist()]
-            rooms = _balanced(network, [int(per_weight * share) for share in room.values()])
-        try:
-            return _packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
-        except EngineError as error:
-            raise (_uncounted(network) if countless else error) from None
-
-    with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
-        return filling(tight)
-    return filling(tuple(room))
-
-
-def _uncounted(network: Network) -> EngineError:
-    what = f"{network.collective.kind} on {network.topology.name}"
-    return EngineError(f"{what} needs more trees than can be counted; use --engine blink")
-
-
-def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
-    """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
-    topology, collective = network.topology, network.collective
-    if max(sum(trees), sum(room)) >= MOST_COUNTED:
-        raise _uncounted(network)
-    relays = [node.id for node in topology.nodes if node.kind != "rank"]
-    number = {node: i for i, node in enumerate([*collective.members, *relays])}
-    try:
-        forest = _solve.pack_forest(
-            len(number),
-            np.asarray([number[link.src] for link in network.links], np.int32),
-            np.asarray([number[link.dst] for link in network.links], np.int32),
-            np.asarray(room, np.int64),
-            np.asarray(trees, np.int64),
-        )
-    except ValueError as error:
-        raise EngineError(f"no forest for {collective.kind} on {topology.name}: {error}") from None
-    order = np.argsort(forest.root, kind="stable")
-    shape = (len(order), collective.ranks - 1)
-    ids = np.asarray([link.id for link in network.links], np.int64)
-    return Trees(
-        forest.root.astype(np.int64)[order],
-        forest.multiplicity[order],
-        forest.tail.astype(np.int64).reshape(shape)[order],
-        forest.head.astype(np.int64).reshape(shape)[order],
-        forest.route.astype(np.int64).reshape(shape)[order],
-        forest.route_offset,
-        ids[forest.route_link],
-    )
+        return packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
+    return of_one_root(network, bound, tell) if collective.kind == "broadcast" else filled(network, owed, bound)
 
 
 def _all_reduce(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
@@ -385,7 +233,7 @@ def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Tr
     total: defaultdict[tuple[int, int], float] = defaultdict(float)
     for link in network.links:
         total[link.src, link.dst] += float(link.bandwidth)
-    packed = []
+    halves = []
     for way, wires in ((best.up, topology.reversed()), (best.down, topology)):
         room = [
             int(GRAIN * way[ends] / best.rate * float(link.bandwidth) / total[ends])
@@ -393,33 +241,7 @@ def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Tr
             for ends in [(link.src, link.dst)]
         ]
         try:
-            packed.append(_packed(Network(wires, gather), trees.tolist(), _balanced(network, room)))
+            halves.append(packed(Network(wires, gather), trees.tolist(), balanced(network, room)))
         except EngineError:
             return None
-    return common_weights(packed[0], packed[1])
-
-
-def _balanced(network: Network, room: list[int]) -> list[int]:
-    """The largest part of the room that lets every relay take in what it sends out; whole numbers rarely balance.
-
-    The widest links lose what is too much, down to the same room for all that lose any.
-    """
-    room = list(room)
-    relays: dict[int, tuple[list[int], list[int]]] = {
-        node.id: ([], []) for node in network.topology.nodes if node.kind != "rank"
-    }
-    for number, link in enumerate(network.links):
-        for node, side in ((link.src, 1), (link.dst, 0)):
-            if node in relays:
-                relays[node][side].append(number)
-    changed = True
-    while changed:
-        changed = False
-        for sides in relays.values():
-            into, out = (sum(room[link] for link in side) for side in sides)
-            changed |= into != out
-            left, wide = min(into, out), sides[into < out]
-            for place, narrowest in enumerate(sorted(wide, key=room.__getitem__)):
-                room[narrowest] = min(room[narrowest], left // (len(wide) - place))
-                left -= room[narrowest]
-    return room
+    return common_weights(*halves)

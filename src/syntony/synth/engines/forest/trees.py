@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,11 @@ from syntony.topologies.topology import Topology
 ENGINE = "forest"
 ROUNDING = 1e-9
 """Times that differ by this part only are equal."""
+
+MOST_WEIGHT = (1 << 31) - 1
+"""Weights of chunks have 32 bits,"""
+MOST_COUNTED = 1 << 62
+"""and their sums, as the number of all trees and the capacity of a link, 64."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -90,9 +96,23 @@ def common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
 
     one     |--- 3 ---|- 2 -|        |- 2 -| 1 |- 2 -|
     other   |- 2 -|--- 3 ---|        |- 2 -| 1 |- 2 -|       both after it
+
+    Where weights would be larger than MOST_WEIGHT, cuts are rounded, those between roots excepted: their blocks keep
+    their shares.
     """
     scale = Fraction(int(one.weight.sum()), int(other.weight.sum()))  # trees per unit, there and here
-    ends = [np.cumsum(one.weight * scale.denominator), np.cumsum(other.weight * scale.numerator)]
+    first = np.flatnonzero(np.diff(one.root, prepend=-1))
+    blocks = [int(total) * scale.denominator for total in np.add.reduceat(one.weight, first)]
+    uncounted = sum(blocks) >= MOST_COUNTED
+    exact = object if uncounted else np.int64
+    ends = [
+        np.cumsum(one.weight.astype(exact) * scale.denominator),
+        np.cumsum(other.weight.astype(exact) * scale.numerator),
+    ]
+    if uncounted or np.diff(np.union1d(*ends), prepend=0).max() > MOST_WEIGHT:
+        unit = gcd(*blocks)
+        fine = MOST_WEIGHT // (max(blocks) // unit)
+        ends = [((end.astype(object) * fine + unit // 2) // unit).astype(np.int64) for end in ends]
     cuts = np.union1d(*ends)
     weight = np.diff(cuts, prepend=0)
     return one.cut(np.searchsorted(ends[0], cuts), weight), other.cut(np.searchsorted(ends[1], cuts), weight)
