@@ -36,8 +36,7 @@ void bind_mending(nb::module_& m) {
                                         span_of(hop_offset), span_of(hop_link), time, tolerance, seconds, rounds});
       },
       "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "hop_demand"_a, "hop_step"_a,
-      "hop_offset"_a, "hop_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
-      "rounds"_a = syntony::PathRequest{}.rounds,
+      "hop_offset"_a, "hop_link"_a, "time"_a, "tolerance"_a, "seconds"_a, "rounds"_a = syntony::PathRequest{}.rounds,
       "One path per demand, balanced over the links by exponential prices; only those that changed are returned. "
       "ValueError where no path leads.");
   using syntony::NegotiatedTrees;

@@ -34,9 +34,9 @@ struct PathRequest {
   std::span<const std::int32_t> hop_demand, hop_step;
   std::span<const std::int64_t> hop_offset;
   std::span<const std::int32_t> hop_link;
-  double time = 0;           ///< lower bound on load / capacity of the fullest link, for any routing of all demands
-  double tolerance = 0;      ///< acceptable excess over `time`: 0.01 is 1 %
-  double seconds = 0;        ///< maximum wall-clock time; at least one round is made
+  double time = 0;       ///< lower bound on load / capacity of the fullest link, for any routing of all demands
+  double tolerance = 0;  ///< acceptable excess over `time`: 0.01 is 1 %
+  double seconds = 0;    ///< maximum wall-clock time; at least one round is made
   /// At most; each has a search from every source for paths, and one for the bound.
   std::uint32_t rounds = std::numeric_limits<std::uint32_t>::max();
 };
