@@ -96,9 +96,8 @@ def test_missing_dependency_is_a_race() -> None:
     row = next(i for i, values in enumerate(instructions) if values[0] == 1 and values[1] == 1)
     instructions[row, INSTRUCTION_FIELDS.index("dependency_count")] = 0
     broken = found.replace(instructions=instructions, dependencies=found.dependencies[1:])
-    fault = fault_of(broken)
-    assert fault.startswith("rank 1, lane 1, instruction 0 (send): ")
-    assert "output[0] of rank 1 (chunk 0)" in fault
+    told = "rank 1, lane 1, instruction 0 (send): races with rank 1, lane 0, instruction 0 (recv) for output[0] of rank 1"
+    assert fault_of(broken).startswith(told)
 
 
 def test_in_place_alone_can_be_wrong() -> None:
