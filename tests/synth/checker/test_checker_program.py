@@ -96,7 +96,9 @@ def test_missing_dependency_is_a_race() -> None:
     row = next(i for i, values in enumerate(instructions) if values[0] == 1 and values[1] == 1)
     instructions[row, INSTRUCTION_FIELDS.index("dependency_count")] = 0
     broken = found.replace(instructions=instructions, dependencies=found.dependencies[1:])
-    told = "rank 1, lane 1, instruction 0 (send): races with rank 1, lane 0, instruction 0 (recv) for output[0] of rank 1"
+    told = (
+        "rank 1, lane 1, instruction 0 (send): races with rank 1, lane 0, instruction 0 (recv) for output[0] of rank 1"
+    )
     assert fault_of(broken).startswith(told)
 
 

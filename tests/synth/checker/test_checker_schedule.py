@@ -14,7 +14,7 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.checker.schedules.claims import check_bounds
 from syntony.synth.lowering.lower import lower
-from syntony.synth.model.bound import Bounds, Cut, Latency, Throughput
+from syntony.synth.model.bound import Bounds, Cut, Latency, Partition, Throughput
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.target import CPU, TargetError
@@ -173,6 +173,44 @@ def test_a_cut_that_forgets_a_link_is_refused() -> None:
     rate = bounds.throughput.seconds_per_byte * Fraction(3, 2)
     lie = Bounds(Latency(0, 0.0), Throughput(rate, bounds.throughput.witness))
     assert f"its witness proves {bounds.throughput.seconds_per_byte}" in fault_of(replace(original, bounds=lie))
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (((0, 1), (1, 2, 3)), "its parts must be disjoint"),
+        (((0, 1), (2,)), "each part must hold members, and the parts all of them"),
+        (((0, 1, 2, 3), ()), "each part must hold members, and the parts all of them"),
+    ],
+)
+def test_a_partition_that_is_none_is_refused(parts: tuple[tuple[int, ...], ...], told: str) -> None:
+    original = chain_all_reduce(4)
+    links = original.topology.links
+    witness = Partition(parts, tuple(link.id for link in links), Fraction(2), sum(link.bandwidth for link in links))
+    assert told in fault_of(replace(original, bounds=Bounds(Latency(0, 0.0), Throughput.by(witness))))
+
+
+def test_a_partition_bounds_no_other_collective() -> None:
+    original = ring_all_gather(4)
+    links = original.topology.links
+    witness = Partition(
+        ((0, 1), (2, 3)), tuple(link.id for link in links), Fraction(2), sum(link.bandwidth for link in links)
+    )
+    lie = Bounds(Latency(0, 0.0), Throughput.by(witness))
+    assert "a partition bounds all_reduce only" in fault_of(replace(original, bounds=lie))
+
+
+@pytest.mark.parametrize(
+    ("chunk", "rank", "told"),
+    [(4, 3, "the collective has chunks 0..3"), (-1, 3, "the collective has chunks 0..3"), (3, 4, "rank 4 does not")],
+)
+def test_values_are_those_of_the_collective(chunk: int, rank: int, told: str) -> None:
+    """The last of four values says a chunk or a rank just outside."""
+    original = ring_all_gather(4)
+    values = original.values
+    chunks, ranks = values.chunk.copy(), values.rank.copy()
+    chunks[-1], ranks[-1] = chunk, rank
+    assert told in fault_of(replace(original, values=Values(chunks, ranks, values.offset, values.operand)))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
