@@ -18,6 +18,7 @@ from syntony.synth.engines.forest.fixed import Search, fixed_rooms
 from syntony.synth.engines.forest.narrowed import narrowed
 from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.passed_on import passed_on
+from syntony.synth.engines.forest.rerouted import even_parts
 from syntony.synth.engines.forest.search import pack, run
 from syntony.synth.engines.forest.trees import MOST_WEIGHT, Trees, common_weights, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
@@ -313,6 +314,31 @@ def test_two_trees_of_a_group(name: str) -> None:
     schedule = run(topology, collective, 1, Budget())
     assert gap_of(schedule) == 0
     assert check_schedule(schedule)
+
+
+@pytest.mark.parametrize("name", ["hpn:segments=2,boxes=8,spines=2", "hpn:segments=2,boxes=4,spines=15"])
+def test_two_trees_use_the_ports_of_nics_evenly(name: str) -> None:
+    """A NIC has a port in each of two planes. With 15 spines, a cable to a spine has room for half of a tree only."""
+    topology = parse(name)
+    collective = Collective.make("broadcast", topology.ranks)
+    network = Network(topology, collective)
+    least = float(throughput(network).seconds_per_byte)
+    trees = along_two_trees(network, lambda two: pack(two.topology, two.collective), least)
+    assert trees is not None
+    assert trees.seconds_per_byte(topology) == pytest.approx(least)
+    assert check_schedule(spread(topology, collective, trees))
+
+
+@examples(100)
+@given(edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=60))
+def test_edges_are_dealt_evenly_at_both_ends(edges: list[tuple[int, int]]) -> None:
+    src, dst = np.asarray(edges, np.int64).reshape(-1, 2).T
+    part = even_parts(src, dst)
+    for end in (src, dst):
+        for rank in range(6):
+            own = part[end == rank]
+            assert abs((own < 1 / 2).sum() - (own >= 1 / 2).sum()) <= 1
+            assert abs((own < 1 / 4).sum() - ((own >= 1 / 4) & (own < 1 / 2)).sum()) <= 1
 
 
 @pytest.mark.parametrize(

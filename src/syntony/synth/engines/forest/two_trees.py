@@ -18,17 +18,13 @@ has few others to serve.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from fractions import Fraction
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony import _solve
-from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.engines.engine import EngineError
-from syntony.synth.engines.forest.trees import ROUNDING, Trees, on_routes, pairs_of
+from syntony.synth.engines.forest.rerouted import rerouted
+from syntony.synth.engines.forest.trees import Trees, on_routes, pairs_of
 from syntony.synth.engines.wires import wires_of
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
@@ -37,8 +33,6 @@ from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import TopologyError
 
 LEAST_HOSTS = 3
-WORK = 1 << 26
-"""For balanced routes: links that searches look at, from all ranks in all rounds; about a second."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -65,9 +59,7 @@ def along_two_trees(network: Network, pack: Callable[[Network], Trees], least: f
     halves = [_repeated(trees, number, grid, one, back) for one, back in zip(above, _idle(above), strict=True)]
     parent, way = map(np.concatenate, zip(*halves, strict=True))
     found = on_routes(network, np.tile(trees.weight, 2), parent, way)
-    if found is None or found.seconds_per_byte(network.topology) <= (1 + ROUNDING) * least:
-        return found
-    return min(found, _balanced(network, found, least), key=lambda trees: trees.seconds_per_byte(network.topology))
+    return None if found is None else rerouted(network, found, least)
 
 
 def binary_trees(hosts: int) -> tuple[Integers, Integers]:
@@ -142,38 +134,3 @@ def _repeated(trees: Trees, number: Integers, grid: Integers, above: Integers, b
         parent[tree, grid[to, there]] = grid[fro, sender]
         route[tree, grid[to, there]] = way
     return parent, route
-
-
-def _balanced(network: Network, trees: Trees, least: float) -> Trees:
-    """The trees, each edge on a route of its own; a rank is two nodes, one that sends and one that receives, so that no
-    route leads through it."""
-    arcs = Arcs.of(network)
-    is_rank = np.asarray([node.kind == "rank" for node in network.topology.nodes])
-    heads = np.asarray(arcs.heads) + arcs.nodes * is_rank[arcs.heads]
-    members, fastest = np.asarray(network.collective.members, np.int32), max(arcs.capacity)
-    order = np.argsort(trees.src.reshape(-1), kind="stable")
-    src, dst = (end.reshape(-1)[order].astype(np.int64) for end in (trees.src, trees.dst))
-    weight = np.repeat(trees.weight, trees.src.shape[1])[order].astype(np.int64)
-    nothing = np.zeros(0, np.int32)
-    found = _solve.balanced_paths(
-        2 * arcs.nodes,
-        arcs.tails,
-        heads.astype(np.int32),
-        np.asarray([float(Fraction(capacity, fastest)) for capacity in arcs.capacity]),
-        members[src],
-        members[dst] + np.int32(arcs.nodes),
-        weight,
-        nothing,
-        nothing,
-        np.zeros(1, np.int64),
-        nothing,
-        least * int(trees.weight.sum()) * max(float(link.bandwidth) for link in network.links),
-        ROUNDING,
-        inf,
-        max(1, WORK // (network.collective.ranks * len(arcs.links))),
-    )
-    route = np.empty(len(src), np.int64)
-    route[order[found.demand]] = np.arange(len(src))
-    return replace(
-        trees, route=route.reshape(trees.src.shape), offset=found.offset, link=np.asarray(arcs.links)[found.link]
-    )
