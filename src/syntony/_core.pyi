@@ -39,11 +39,12 @@ def itemsize(dtype: str) -> int:
 def supports(dtype: str, op: str) -> bool:
     """True when `op` has a meaning for elements of `dtype`."""
 
-def reduce(dtype: str, op: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], past: bool = False, paged: bool = False) -> None:
+def reduce(dtype: str, op: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], past: bool = False, paged: bool = False, also: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')] | None = None) -> None:
     """
     dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.
     `dst` may be one of the sources, but not if it is written `past` the caches. `paged`: sources are read from
-    several pages at a time. Formats narrower than float32 round once, at the end.
+    several pages at a time. `also` gets what goes past the caches, too, through them. Formats narrower than float32
+    round once, at the end.
     """
 
 def scale(dtype: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: float) -> None:

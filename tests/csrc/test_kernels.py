@@ -193,9 +193,11 @@ def test_reduce(dtype: str, op: str, rng: np.random.Generator) -> None:
             for first in (0, 16, size):  # at the beginning of a cache line, within one, anywhere
                 frame = from_a_line(np.full(first + (count + 1) * size, 0xA5, np.uint8))
                 results.append(frame[first:-size])
-                _core.reduce(dtype, op, results[-1], sources, past=True)
+                also = np.full_like(frame, 0xA5)
+                _core.reduce(dtype, op, results[-1], sources, past=True, also=also[first:-size])
                 assert (frame[:first] == 0xA5).all()
                 assert (frame[-size:] == 0xA5).all()
+                np.testing.assert_array_equal(also, frame)
             for k in range(operands):  # in place of any source
                 aliased = [source.copy() for source in sources]
                 _core.reduce(dtype, op, aliased[k], aliased)

@@ -3,11 +3,13 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -55,7 +57,7 @@ const std::byte* checked_source(const Bytes& dst, const ConstBytes& src) {
 }
 
 void reduce_bytes(std::string_view dtype_name, std::string_view op_name, const Bytes& dst,
-                  const std::vector<ConstBytes>& sources, bool past, bool paged) {
+                  const std::vector<ConstBytes>& sources, bool past, bool paged, const std::optional<Bytes>& also) {
   const DType dtype = parse_dtype(dtype_name);
   const ReduceOp op = parse_op(op_name);
   const std::size_t count = count_of(dtype, dst.size());
@@ -66,7 +68,11 @@ void reduce_bytes(std::string_view dtype_name, std::string_view op_name, const B
   if (past && std::ranges::find(pointers, to) != pointers.end()) {
     throw std::invalid_argument("a result past the caches is none of its sources");
   }
+  if (also && (!past || also->size() != dst.size())) {
+    throw std::invalid_argument("`also` gets a result that goes past the caches, as many bytes of it");
+  }
   const nb::gil_scoped_release unlocked;
+  if (also) return reduce_past_and_show(dtype, op, to, pointers, count, reinterpret_cast<std::byte*>(also->data()));
   (past ? reduce_past : paged ? reduce_paged : reduce)(dtype, op, to, pointers, count);
 }
 
@@ -107,10 +113,12 @@ void bind_kernels(nb::module_& m) {
       [](std::string_view dtype, std::string_view op) { return supports(parse_dtype(dtype), parse_op(op)); },
       nb::arg("dtype"), nb::arg("op"), "True when `op` has a meaning for elements of `dtype`.");
   m.def("reduce", &reduce_bytes, nb::arg("dtype"), nb::arg("op"), nb::arg("dst"), nb::arg("sources"),
-        nb::arg("past") = false, nb::arg("paged") = false,
+        nb::arg("past") = false, nb::arg("paged") = false, nb::arg("also") = nb::none(),
         "dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.\n"
         "`dst` may be one of the sources, but not if it is written `past` the caches. `paged`: sources are read from\n"
-        "several pages at a time. Formats narrower than float32 round once, at the end.");
+        "several pages at a time. `also` gets what goes past the caches, too, through them. Formats narrower than "
+        "float32\n"
+        "round once, at the end.");
   m.def("scale", &scale_bytes, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"), nb::arg("factor"),
         "dst = src * factor; floating point and complex only. `dst` may be `src`.");
   m.def("divide", &divide_bytes, nb::arg("dtype"), nb::arg("data"), nb::arg("divisor"),

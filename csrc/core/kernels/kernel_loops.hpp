@@ -181,12 +181,13 @@ struct PastCaches {
 
 template <class Format, class Op, class Stores>
 void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes,
-                 std::size_t pages) {
+                 std::size_t pages, std::byte* also) {
   using B = Block<Format>;
   const auto partial = [&](std::size_t at, std::size_t part) {
     B acc = B::partial(sources[0] + at, part);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, part));
     acc.store_partial(dst + at, part);
+    if (also != nullptr) acc.store_partial(also + at, part);
   };
   std::size_t at = 0;
   const std::size_t lead = bytes_before_line(dst);
@@ -199,6 +200,7 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
     B acc(sources[0] + here);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + here));
     Stores::store(dst + here, acc);
+    if (also != nullptr) acc.store(also + here);
   };
   static_assert(kPage % B::kBytes == 0);
   for (; pages > 1 && bytes - at >= pages * kPage; at += pages * kPage) {

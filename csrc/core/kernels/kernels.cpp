@@ -82,7 +82,8 @@ void divide_integers(std::byte* data, std::size_t count, std::int64_t divisor) {
 using Reductions = KernelTable::Reduce[kDTypes.size()][kReduceOps.size()];
 
 void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* dst,
-               std::span<const std::byte* const> sources, std::size_t count, std::size_t pages = 1) {
+               std::span<const std::byte* const> sources, std::size_t count, std::size_t pages = 1,
+               std::byte* also = nullptr) {
   const KernelTable::Reduce kernel = kernels[index_of(dtype)][index_of(op)];
   if (kernel == nullptr) refuse(name_of(op), dtype);
   if (sources.empty()) throw std::invalid_argument("reduce needs at least one source");
@@ -90,9 +91,10 @@ void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* d
   if (bytes == 0) return;
   if (sources.size() > 1) {
     const DefaultFloatEnvironment arithmetic;
-    kernel(dst, sources.data(), sources.size(), bytes, pages);
-  } else if (dst != sources[0]) {
-    std::memcpy(dst, sources[0], bytes);
+    kernel(dst, sources.data(), sources.size(), bytes, pages, also);
+  } else {
+    if (dst != sources[0]) std::memcpy(dst, sources[0], bytes);
+    if (also != nullptr) std::memcpy(also, sources[0], bytes);
   }
 }
 
@@ -113,6 +115,11 @@ void reduce_paged(DType dtype, ReduceOp op, std::byte* dst, std::span<const std:
 void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
                  std::size_t count) {
   reduce_by(table().reduce_past, dtype, op, dst, sources, count);
+}
+
+void reduce_past_and_show(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                          std::size_t count, std::byte* also) {
+  reduce_by(table().reduce_past, dtype, op, dst, sources, count, 1, also);
 }
 
 void scale(DType dtype, std::byte* dst, const std::byte* src, std::size_t count, double factor) {

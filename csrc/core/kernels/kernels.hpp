@@ -25,6 +25,9 @@ void reduce_paged(DType dtype, ReduceOp op, std::byte* dst, std::span<const std:
 /// The same for a result that will not stay in the caches: `dst`, which is none of the sources, is written past them.
 void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
                  std::size_t count);
+/// The same, and `also`, which is no source either, gets the result through the caches.
+void reduce_past_and_show(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                          std::size_t count, std::byte* also);
 
 /// dst[i] = src[i] * factor (complex: both parts); throws std::invalid_argument for integers and bool. `dst` may equal
 /// `src`.

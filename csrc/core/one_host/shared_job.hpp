@@ -55,12 +55,14 @@ struct SharedJob {
     if (elements > 0 && to != from) rounds.shown_copy()(to, from, elements * element_bytes);
   }
   /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed. `past`
-  /// the caches, if `to` is none of the sources.
+  /// the caches, if `to` is none of the sources; then also to `shown`, if not null.
   template <typename Source>
-  void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false) const {
+  void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false,
+                  std::byte* shown = nullptr) const {
     std::array<const std::byte*, kMostRanksOfHost> sources;
     for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
     const std::span operands = std::span(sources).first(ranks);
+    if (past && shown != nullptr) return reduce_past_and_show(call.dtype, call.op, to, operands, elements, shown);
     if (past) return reduce_past(call.dtype, call.op, to, operands, elements);
     rounds.peer_reads().sum(call.dtype, call.op, to, operands, elements);
   }

@@ -15,6 +15,7 @@ SharedRounds::SharedRounds(const ShmSegment& segment, ShmTransport& transport, s
       looks_(looks),
       rank_(rank),
       priority_(priority),
+      provided_(segment.ranks().size(), 0),
       seen_(segment.ranks().size(), 0),
       memory_(std::move(processes)) {
   for (std::uint32_t peer = 0; peer < ranks(); ++peer) {
@@ -38,6 +39,7 @@ bool SharedRounds::arrived(std::uint32_t peer) {
   }
   if (buffer(peer).fingerprint != stamp_.fingerprint) throw SharedMismatch(peer, priority_, stamp_.sequence);
   seen_[peer] = round_;
+  if (provided_[peer] < provided_[rank_]) map(peer);
   return true;
 }
 
@@ -51,16 +53,26 @@ bool SharedRounds::all_arrived() {
 void SharedRounds::fetch_next() const { fetch_to_write(&buffer(rank_, round_ + 1).stamp); }
 
 void SharedRounds::provide(std::size_t bytes) {
-  if (bytes <= provided_) return;
-  provided_ = bytes;
+  if (bytes <= provided_[rank_]) return;
 #ifdef MADV_POPULATE_WRITE
+  populate(rank_, bytes, MADV_POPULATE_WRITE);
+#endif
+}
+
+void SharedRounds::map(std::uint32_t peer) {
+#ifdef MADV_POPULATE_READ
+  populate(peer, provided_[rank_], MADV_POPULATE_READ);
+#endif
+}
+
+void SharedRounds::populate(std::uint32_t rank, std::size_t bytes, int how) {
+  provided_[rank] = bytes;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  for (StageBuffer* const buffer : buffers_[rank_]) {
+  for (StageBuffer* const buffer : buffers_[rank]) {
     std::byte* const begin = buffer->stage.data();
     const std::uintptr_t into = reinterpret_cast<std::uintptr_t>(begin) % page;
-    ::madvise(begin - into, into + bytes, MADV_POPULATE_WRITE);  // older systems refuse, and provide pages later
+    ::madvise(begin - into, into + bytes, how);  // older systems refuse, and provide pages later
   }
-#endif
 }
 
 void SharedRounds::publish(const Stamp& operation) {

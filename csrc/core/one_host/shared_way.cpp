@@ -25,6 +25,12 @@ struct Limits {
   std::size_t dealt;          // those of all_to_all from here on, and
   std::size_t moved_past;     // moves from the peers' buffers
   std::size_t turn;           // turn_bytes() of pieces of 4 KiB and more
+  // What is tried beside the usual way: outputs past the caches where inputs and outputs of all ranks are together at
+  // least so long (those of shorter ones stay in any cache), and through them where they are at most so long;
+  std::size_t stream_tried;
+  std::size_t cached_tried;
+  std::size_t read_tried;   // the peers' buffers, for blocks from here on,
+  std::size_t added_tried;  // and for sums
 };
 
 constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
@@ -37,32 +43,77 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // Outputs past the caches leave these to the inputs, which are written again (Intel Xeon with AMX, 2 ranks, us from the
 // peers' buffers, through the caches and past them: all_gather of 4 MiB 605 and 551, of 16 MiB 2,006 and 1,943,
 // all_to_all 685 and 624, 2,226 and 2,032; but all_reduce of 4 MiB 1,012 and 1,230).
-constexpr Limits kByRegisters{128_KiB, 1_MiB, 1_MiB, 1_MiB, 2_MiB, 8_MiB, 1_MiB, kNever, 0, 1_MiB, 1_MiB, 128_KiB};
+constexpr Limits kByRegisters{.piece = 128_KiB,
+                              .moved = 1_MiB,
+                              .exchanged = 1_MiB,
+                              .gathered = 1_MiB,
+                              .added = 2_MiB,
+                              .added_for_all = 8_MiB,
+                              .one_shot = 1_MiB,
+                              .streamed = kNever,
+                              .held = 0,
+                              .dealt = 1_MiB,
+                              .moved_past = 1_MiB,
+                              .turn = 128_KiB,
+                              .stream_tried = 4_MiB,
+                              .cached_tried = kNever,
+                              .read_tried = 1_MiB,
+                              .added_tried = 1_MiB};
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
 // 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
 // outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds, or nearly,
 // is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
-// all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; all_reduce of 8 MiB 610 and 640, reduce_scatter of 24 MiB
-// 1,200 and 1,430). In pieces of 128 and 256 KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of
-// 4 MiB 190 and 180, by 4 ranks 930 and 830. all_to_all from the peers' buffers, through copies, and through copies
-// past the cache, with what writing the inputs again costs more after it: of 16 MiB 1,480, 850 and 880 us, of 64 MiB
-// 4,700, 5,200 and 4,600; where writing from memory is half as fast 1,390, 1,410 and 1,190, 5,700, 5,900 and 5,150.
-constexpr Limits kByStringOfTwo{256_KiB, kNever, kNever, kNever, kNever, kNever,
-                                128_KiB, 4_MiB,  64_MiB, 8_MiB,  16_MiB, 1_MiB};
+// all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; reduce_scatter of 24 MiB 1,200 and 1,430). An all_reduce of
+// 16 MiB past the cache takes as long out of place, but 1.25 times as long in place (Zen 4). In pieces of 128 and 256
+// KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of 4 MiB 190 and 180, by 4 ranks 930 and 830.
+// all_to_all from the peers' buffers, through copies, and through copies past the cache, with what writing the inputs
+// again costs more after it: of 16 MiB 1,480, 850 and 880 us, of 64 MiB 4,700, 5,200 and 4,600; where writing from
+// memory is half as fast 1,390, 1,410 and 1,190, 5,700, 5,900 and 5,150. Sums of what the system has read from the
+// peers' buffers take 1.4 to 1.9 times as long as through copies, at any size; registered buffers pay off once sums go
+// past the cache. Past the cache, all_gather of 4 MiB takes 360 instead of 180 us, all_to_all 350 instead of 240.
+constexpr Limits kByStringOfTwo{.piece = 256_KiB,
+                                .moved = kNever,
+                                .exchanged = kNever,
+                                .gathered = kNever,
+                                .added = kNever,
+                                .added_for_all = kNever,
+                                .one_shot = 128_KiB,
+                                .streamed = 4_MiB,
+                                .held = 64_MiB,
+                                .dealt = 8_MiB,
+                                .moved_past = 16_MiB,
+                                .turn = 1_MiB,
+                                .stream_tried = 24_MiB,
+                                .cached_tried = 64_MiB,
+                                .read_tried = 2_MiB,
+                                .added_tried = 16_MiB};
 // 4 ranks on these 2 cores, us from the peers' buffers and through copies: all_to_all of 64 MiB 18,000 and 26,500,
-// all_reduce of 8 MiB 3,700 and 3,800, of 12 MiB 5,300 and 6,900, of 24 MiB 11,100 and 13,800. They rotate through as
+// all_reduce of 8 MiB 5,200 and 3,400, of 16 MiB 10,000 and 7,300, of 64 MiB 35,800 and 25,700. They rotate through as
 // much together (1 MiB each instead of 256 KiB: all_gather of 256 KiB 65 instead of 45 us).
 // From the peers' buffers and past the caches, all_to_all of 8 MiB takes 1,690 instead of 2,090 us; of 4 MiB 1,040
 // instead of 500 where what peers have read is slow to be written again, else as long.
-constexpr Limits kByString{256_KiB, 8_MiB, 2_MiB, 64_MiB, 32_MiB, 8_MiB, 32_KiB, 4_MiB, 0, 1_MiB, 16_MiB, 256_KiB};
+constexpr Limits kByString{.piece = 256_KiB,
+                           .moved = 8_MiB,
+                           .exchanged = 2_MiB,
+                           .gathered = 64_MiB,
+                           .added = 32_MiB,
+                           .added_for_all = kNever,
+                           .one_shot = 32_KiB,
+                           .streamed = 4_MiB,
+                           .held = 0,
+                           .dealt = 1_MiB,
+                           .moved_past = 16_MiB,
+                           .turn = 256_KiB,
+                           .stream_tried = 24_MiB,
+                           .cached_tried = 64_MiB,
+                           .read_tried = 1_MiB,
+                           .added_tried = 16_MiB};
 // Sums of blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
 constexpr std::size_t kReferenceStreamed = 16_MiB;
 // Of a block: shorter ones are moved before another way could save anything.
 constexpr std::size_t kTriedFrom = 1_MiB;
-// Of inputs and outputs of all ranks: outputs of shorter ones stay in any cache.
-constexpr std::size_t kStreamTriedFrom = 4_MiB;
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
@@ -128,12 +179,16 @@ std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ra
   const SharedChoice usual = usual_choice(collective, ranks, bytes, readable);
   std::vector<SharedChoice> choices{usual};
   if (!has_choices(collective, bytes)) return choices;
-  const bool stays = bytes_of_all(collective, ranks, bytes) < kStreamTriedFrom;  // in any cache
-  if (usual.streams || !stays) choices.push_back({usual.way, !usual.streams});
+  const Limits& from = limits(ranks);
+  const std::size_t all = bytes_of_all(collective, ranks, bytes);
+  if (usual.streams ? all <= from.cached_tried : all >= from.stream_tried) {
+    choices.push_back({usual.way, !usual.streams});
+  }
   const bool refers = usual.way == SharedWay::reference;
-  if (!refers && !readable) return choices;
+  const bool reads = readable && bytes >= (facts_of(collective).reduces ? from.added_tried : from.read_tried);
+  if (!refers && !reads) return choices;
   const SharedWay other = refers ? staged_way(collective, ranks, bytes) : SharedWay::reference;
-  choices.push_back({other, usually_streams(other, collective, ranks, bytes) && !stays});
+  choices.push_back({other, usually_streams(other, collective, ranks, bytes) && all >= from.stream_tried});
   return choices;
 }
 

@@ -150,15 +150,17 @@ class TwoShotSteps final : public SharedSteps {
   bool read() override {
     const Stretch share = job_.share(job_.rank, piece(first_));
     // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
-    // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads.
+    // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads; past the
+    // caches, where it would have to be read from memory, it goes to both.
     std::byte* shown = next() + behind();
     if (share.count > 0) {
       std::byte* const sum = job_.reads ? output(share) : shown;
-      job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
-        if (from == job_.rank) return input(share);
-        return shown_by(from) + place(from, job_.rank);
-      });
-      job_.show(shown, sum, share.count);
+      const bool past = job_.streams && job_.reads && block_.output != block_.input;
+      const auto source = [&](std::uint32_t from) {
+        return from == job_.rank ? input(share) : shown_by(from) + place(from, job_.rank);
+      };
+      job_.reduce_all(sum, share.count, source, past, shown);
+      if (!past) job_.show(shown, sum, share.count);
     }
     if (first_ > 0 && job_.reads) {
       const Stretch before = piece(first_ - piece_);

@@ -1,5 +1,5 @@
 // Memory for buffers that all ranks of a host can map: each piece is a memfd, page-aligned, in huge pages if the kernel
-// grants them for shared memory, untouched when handed out (so its pages are placed near their first writer).
+// grants them for shared memory. They are provided at once, near the caller's CPU; small pages near their first writer.
 //
 // The process keeps a table of its pieces: find() tells a transport under which descriptor peers could map a buffer
 // (one_host/peer_memory.hpp).
@@ -34,6 +34,7 @@ class ShareableMemory {
 
  private:
   explicit ShareableMemory(std::size_t bytes);
+  void provide_huge_pages();
 
   std::uint32_t number_;
   UniqueFd memory_;

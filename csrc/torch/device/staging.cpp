@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/sizes.hpp"
 #include "torch/errors.hpp"
 
 namespace syntony::glue {
-
-namespace {
-constexpr std::size_t kLine = 64;
-}
 
 /// Bytes on the device and their place in a slot.
 struct Staging::Span {
@@ -153,7 +150,7 @@ void Staging::go_down(Piece& piece) {
     std::vector<Span> inputs;
     std::size_t used = 0;
     const auto place = [&](const std::byte* memory, std::size_t bytes) {
-      return Span{memory, std::exchange(used, (used + bytes + kLine - 1) / kLine * kLine), bytes};
+      return Span{memory, std::exchange(used, (used + bytes + kCacheLine - 1) / kCacheLine * kCacheLine), bytes};
     };
     std::vector<std::pair<std::optional<std::size_t>, std::optional<std::size_t>>> offsets;
     for (const Block& block : call.blocks) {
@@ -172,7 +169,7 @@ void Staging::go_down(Piece& piece) {
       }
       piece.blocks.push_back({.elements = elements});
     }
-    std::byte* const memory = piece.slot->at(std::max(used, kLine));
+    std::byte* const memory = piece.slot->at(std::max(used, kCacheLine));
     for (std::size_t i = 0; i < offsets.size(); ++i) {
       if (offsets[i].first) piece.blocks[i].input = memory + *offsets[i].first;
       if (offsets[i].second) piece.blocks[i].output = memory + *offsets[i].second;

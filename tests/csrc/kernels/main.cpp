@@ -80,7 +80,7 @@ int compare(std::uint64_t seed) {
         const auto kernel = kReference.reduce[type][op];
         if (kernel == nullptr) continue;
         for (std::size_t count = 2; count <= kOperands; ++count) {
-          kernel(reference.data(), sources.data(), count, bytes, 1);
+          kernel(reference.data(), sources.data(), count, bytes, 1, nullptr);
           for (const auto reduce : {syntony::reduce, syntony::reduce_paged, syntony::reduce_past}) {
             reduce(dtype, static_cast<syntony::ReduceOp>(op), ours.data(), {sources.data(), count}, elements);
             if (!same(ours, reference, "reduction", traits.name, op, count, bytes)) return 1;

@@ -108,8 +108,9 @@ def _work_of(collective: str, ranks: int, block: int, way: str, past: bool) -> W
     if way == "two-shot":
         share = _whole_lines(piece // ranks)
         phases = (
-            Phase("show", "show", share, pieces * ranks, span),  # all but one's own share, and its sum
-            Phase("add", "add", share, pieces, span),
+            # All but one's own share; and its sum, which past the caches goes to the output and to the peers at once.
+            Phase("show", "show", share, pieces * (ranks - 1 if past else ranks), span),
+            Phase("add", add, share, pieces, span),
             Phase("fetch", take, share, pieces * (ranks - 1), span),
         )
         return Work(name, math.ceil(pieces) + 1, phases)

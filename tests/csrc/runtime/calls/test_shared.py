@@ -32,7 +32,8 @@ READ = first_read("all_to_all")
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 16_380, 65_536, 131_072, 131_076, 400_000, READ + 4)
 PR_SET_PTRACER = 0x59616D61
 SMALL = 256 << 10  # goes through copies
-LARGE = max(16 << 20, first_read("all_reduce"))  # sums are read from the peers' buffers, and written past the caches
+LARGE = 16 << 20  # from here on, every way is tried
+TRIES = 16  # calls of a size after which each way has been tried more than once in a row
 
 
 def cases_of(ranks: int, reads: str, every: int = 1) -> list[Any]:
@@ -95,18 +96,43 @@ def registered(rank: Rank) -> None:
         parts = {peer: all_of_them[peer * 1_200_000 :][:1_200_000] for peer in range(group.size)}
         group.run("all_gather", "uint8", [1_200_000] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
-    for size, in_place in itertools.product((SMALL, LARGE), (True, False)):
-        memory, other = _core.allocate(size), _core.allocate(size)
-        memory.view(np.int32)[:] = np.arange(size // 4) + rank.rank
-        target = memory if in_place else other
-        group.run("all_reduce", "int32", [size // 4], {0: memory}, {0: target})
-        assert (target.view(np.int32) == np.arange(size // 4) * group.size + sum(range(group.size))).all()
+    all_reduces(group, SMALL, _core.allocate(SMALL), _core.allocate(SMALL))
+    all_reduces(group, LARGE, _core.allocate(LARGE), _core.allocate(LARGE))
     group.shutdown()
+
+
+def all_reduces(group: Group, size: int, memory: Any, other: Any) -> None:
+    """Calls on the same memory, alternately in place."""
+    numbers = np.arange(size // 4, dtype=np.int32)
+    for call in range(TRIES):
+        memory.view(np.int32)[:] = numbers + group.rank + call
+        target = other if call % 2 else memory
+        group.run("all_reduce", "int32", [size // 4], {0: memory}, {0: target})
+        expected = (numbers + call) * group.size + sum(range(group.size))
+        assert (target.view(np.int32) == expected).all(), call
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_registered_buffers_are_read_in_place(ranks: int) -> None:
     run_as_processes(registered, ranks)
+
+
+def tried(rank: Rank) -> None:
+    group = rank.join()
+    all_reduces(group, LARGE, np.empty(LARGE, np.uint8), np.empty(LARGE, np.uint8))
+    block = LARGE // 4
+    numbers, sums = np.arange(block * group.size, dtype=np.int32).reshape(group.size, block), np.empty(block, np.int32)
+    for call in range(TRIES):
+        mine = numbers + rank.rank * call
+        parts = {peer: mine[peer].view(np.uint8) for peer in range(group.size)}
+        group.run("reduce_scatter", "int32", [block] * group.size, parts, {rank.rank: sums.view(np.uint8)})
+        assert (sums == numbers[rank.rank] * group.size + call * sum(range(group.size))).all(), call
+    group.shutdown()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sums_are_right_whatever_is_tried(ranks: int) -> None:
+    run_as_processes(tried, ranks)
 
 
 def first_ones_in_flight(rank: Rank) -> None:
