@@ -40,9 +40,9 @@ CLOSE = 1.01
 SWITCHES = "in_network"
 """The argument that allows switches to add and copy."""
 PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy", "bfb")
-"""Engines that run first, in this process,"""
+"""Engines that run first; on networks of up to SMALL ranks, in this process."""
 SMALL = 48
-"""on networks of up to this many ranks."""
+"""Ranks of a network so small that workers take longer to start than quick engines to answer."""
 SPARED = ("greedy",)
 """Quick engines that come last where latency does not matter: they are rarely the best there, and their many crossing
 messages take long to simulate unless something faster is known."""
@@ -53,10 +53,11 @@ PATIENCE = 0.5
 STARTUPS = 0.002
 """Where latency alone takes more than this part of the bound at the size, order matters: slow engines come earlier."""
 HOPEFUL = 2.0
-"""There, cuts of a result that promises more than this many times the seconds of the best do not come before a second
-slow engine;"""
+"""Where order matters, results that promise at most this many times the seconds of the best are cut before a second
+slow engine begins."""
 NEAR = 1.1
-"""elsewhere, this many times. Nearer ones are cut before any slow engine begins or goes on, but the best one."""
+"""Results that promise at most this many times the seconds of the best are cut before any slow engine begins or goes
+on, but the best one."""
 SEARCHING = 0.9
 """The part of a quick engine's time for its search; the rest is for the work after it (proof, bounds, simulation). Slow
 ones report what they find in between, so they search to the end."""

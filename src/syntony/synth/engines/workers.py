@@ -40,13 +40,13 @@ from syntony.topologies.topology import Topology
 GAIN = 0.999
 """A sliced schedule is taken only if it takes at most this part of the time."""
 COMPARED = 1 << 17
-"""Schedules are compared in simulations of at most about this many messages;"""
+"""Messages of the simulations by which schedules are compared, at most about."""
 ROUGH = 1 << 15
-"""of this many, if that shows already that they are slower than the best one;"""
+"""Messages of a first, rough simulation, which is enough for a schedule that is clearly slower than the best one."""
 SURE = 1 << 21
-"""of this many, if they seem to take at most"""
+"""Messages of the simulation of a schedule that seems to be NEAR its bounds."""
 NEAR = 1.05
-"""this many times as long as their bounds."""
+"""Times the bounds: what seems to take at most this long is simulated once more, with SURE messages."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
 

@@ -37,11 +37,12 @@ GOOD = 0.01
 SHALLOW = 0.03
 """Trees of few hops that are above the bound by this part are faster than those that meet it in many."""
 STREAMING = 1.05
-"""Trees whose broadcast of"""
+"""On a large network, trees whose broadcast takes at most this many times as long as the bound are not compared with
+others."""
 LONG = 1 << 30
-"""bytes takes at most this many times as long as the bound, simulated in about"""
+"""Bytes of the broadcast by which sets of trees are compared."""
 JUDGED = 1 << 16
-"""messages, need no comparison with others on a large network."""
+"""Messages of its simulation, about."""
 
 Integers = NDArray[np.signedinteger]
 

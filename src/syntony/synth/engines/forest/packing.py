@@ -22,10 +22,10 @@ from syntony.synth.model.bound import Cut, Throughput
 from syntony.synth.model.network import Network
 
 FEWER = 1 << 24
-"""Rates that were measured have large common denominators; where a root would need more than MOST_WEIGHT trees, there
-are about this many, after taking"""
+"""The number of trees, about, where a root would need more than MOST_WEIGHT: measured rates have large common
+denominators."""
 FEWER_LOSS = Fraction(1, 1 << 12)
-"""this part off, to make up for what rounding takes off the links."""
+"""The part that is taken off the links then, to make up for rounding."""
 
 Integers = NDArray[np.signedinteger]
 

@@ -63,9 +63,9 @@ GROWN = 192
 """From this many ranks on, a local search grows the trees of all ranks first; they are packed exactly only if that
 leaves a gap."""
 GRAIN = 1 << 16
-"""Number of trees to which the linear program's solution is rounded,"""
+"""The number of trees to which the linear program's solution is rounded."""
 LOSS = 1e-3
-"""after taking this much off, to make up for what rounding takes off the links."""
+"""The part that is taken off the links before, to make up for rounding."""
 
 _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to this many ranks, all roots' trees are packed after all if orbits leave more than this gap."""

@@ -23,9 +23,9 @@ ROUNDING = 1e-9
 """Times that differ by this part only are equal."""
 
 MOST_WEIGHT = (1 << 31) - 1
-"""Weights of chunks have 32 bits,"""
+"""The greatest weight of a chunk, which has 32 bits."""
 MOST_COUNTED = 1 << 62
-"""and their sums, as the number of all trees and the capacity of a link, 64."""
+"""The greatest sum of weights, such as the number of all trees or the capacity of a link: 64 bits, with room."""
 
 Integers = NDArray[np.signedinteger]
 
