@@ -16,8 +16,7 @@ EACH_SECONDS = 1.0
 def progress(what: str | Callable[[], str], limit: float | None = None) -> Iterator[Callable[[float], None]]:
     """Shows `what` and the elapsed seconds on stderr while the body runs, from the third second on.
 
-    what   a text; or it is asked for each second
-
+    what   a text, or a function that is asked for one each second
     limit  seconds after which the work stops by itself with its result so far; the line then shows how many are left
            at most
 

@@ -29,7 +29,9 @@ class UsageError(ValueError):
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
     """An array in page-aligned memory that all ranks of this host can map, in huge pages if the kernel has them.
 
-    It is zeroed, and each page is placed near the thread that first writes it. Children made by fork() share it.
+    It is zeroed. From 2 MiB on it comes at once, in huge pages near the caller's CPU, where Linux merges small ones on
+    request and has memory to spare; otherwise each page is placed near the thread that first writes it. Children made
+    by fork() share it.
     Raises MemoryError if the system has no memory left.
     """
     kind = np.dtype(dtype)
