@@ -20,9 +20,9 @@ from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.passed_on import passed_on
 from syntony.synth.engines.forest.rerouted import even_parts
 from syntony.synth.engines.forest.search import pack, run
-from syntony.synth.engines.forest.trees import MOST_WEIGHT, Trees, common_weights, spread
+from syntony.synth.engines.forest.trees import Trees, common_weights, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
-from syntony.synth.model.collective import Collective
+from syntony.synth.model.collective import MOST_WEIGHT, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.long_messages import estimate

@@ -21,6 +21,7 @@ from syntony.base.files.fields import FileError
 from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.taccl import search
 from syntony.synth.engines.taccl import task as task_module
 from syntony.synth.engines.taccl.logical import Logical, SketchError
 from syntony.synth.engines.taccl.ordering import Ordering, listed, timed
@@ -35,6 +36,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.symmetry.reversal import summed
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
@@ -373,3 +375,18 @@ def test_what_is_better_is_told_while_the_search_goes_on(kind: str) -> None:
     assert told
     assert times == sorted(times, reverse=True)
     assert all(check_schedule(one) and one.bounds == found.bounds and one.engine == "taccl" for one in told)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_sums_are_made_for_the_end_and_for_who_listens(listens: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Schedule] = []
+
+    def noted(schedule: Schedule, topology: Topology) -> Schedule:
+        made.append(schedule)
+        return summed(schedule, topology)
+
+    monkeypatch.setattr(search, "summed", noted)
+    told: list[Schedule] = []
+    run(parse("dgx1"), Collective.make("reduce", 8), 1 << 20, Budget(4.0, better=told.append if listens else None))
+    assert len(made) == len(told) + 1
+    assert bool(told) == listens

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -60,6 +61,24 @@ def test_what_was_answered_before_a_pause_arrives_though_nobody_is_at_work() -> 
         while workers.paused:
             found += list(workers.arrived())
         assert [one.engine for one in found if isinstance(one, Found)] == ["forest"]
+
+
+def test_the_first_worker_does_not_wait_for_solvers_that_later_ones_find_imported() -> None:
+    def solvers(process: int) -> bool:
+        return "/scipy/optimize/" in Path(f"/proc/{process}/maps").read_text()
+
+    with Workers(2) as workers:
+        for engine in ("greedy", "forest"):
+            workers.ask(question(engine))
+            worker = list(workers._asked.values())[-1]
+            while not worker._child.begun():
+                time.sleep(0.01)
+            assert worker._child._process
+            assert solvers(worker._child._process[0]) == (engine == "forest")
+            nursery = workers._nursery._process
+            assert nursery
+            while not solvers(nursery.pid):
+                time.sleep(0.01)
 
 
 def test_a_clock_does_not_go_back_when_its_worker_begins() -> None:

@@ -25,7 +25,7 @@ from typing import Literal
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
 from syntony.synth.engines.pipeline.slicing import MOST_TRANSFERS
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, busiest, cores, seconds_at
+from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, cores, seconds_at
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.long_messages import AGREED
@@ -377,7 +377,7 @@ class _Agenda:
 
     def _cut(self, at_work: Collection[str]) -> Cutting | None:
         """What promises most is cut first, but last those of engines that are at work: they may find better ones."""
-        self._uncut = [one for one in self._uncut if busiest(one.schedule, self._size) < self._best]
+        self._uncut = [one for one in self._uncut if one.busy < self._best]
         if not self._uncut:
             return None
         best = min(self._uncut, key=lambda one: (one.engine in at_work, one.hoped))
@@ -423,7 +423,7 @@ class _Agenda:
         if answer.seconds < self._least.get(answer.engine, float("inf")):
             self._least[answer.engine] = answer.seconds
             self._uncut = [one for one in self._uncut if one.engine != answer.engine]
-        if len(answer.schedule.transfers) <= MOST_TRANSFERS and busiest(answer.schedule, self._size) < self._best:
+        if len(answer.schedule.transfers) <= MOST_TRANSFERS and answer.busy < self._best:
             self._uncut.append(answer)  # else cuts of it are not faster
 
     def _repeats(self, answer: Found) -> bool:

@@ -4,12 +4,13 @@
            ◀───────────(its process)───────  worker    answers questions (workers.py)
 
 The caller itself is not forked, because it may have threads, GPUs or MPI. Without the nursery, each worker would import
-solvers anew, which takes longer than many searches.
+solvers anew, which takes longer than many searches. What many of them need is imported while nobody waits for a worker.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from syntony.base.supervised import die_with_parent
 PAUSE = signal.SIGUSR1
 """Tells a process that its turn is over."""
 COMMON = "scipy.optimize"
-"""What nearly all engines import when they need it."""
+"""What most engines import when they need it."""
 Work = Callable[[Connection, Callable[[object], None], Callable[[], float]], None]
 """Answers through a connection, with a function that sends and a clock, see `Child.seconds`."""
 
@@ -42,8 +43,8 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def fork(self, module: str = COMMON) -> Child:
-        """A new process, in which the module is imported; it works while this returns."""
+    def fork(self, module: str = "") -> Child:
+        """A new process, in which the module is imported, if one is given; it works while this returns."""
         if self._socket is None:
             self._socket, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command = [sys.executable, "-m", self._program, str(there.fileno()), *["processor"] * self.processor]
@@ -51,7 +52,9 @@ class Nursery:
             there.close()
         (answers, its_answers), (turns, its_turns) = Pipe(), Pipe()
         with suppress(ConnectionError):  # it has ended, as the connections will tell
-            socket.send_fds(self._socket, [module.encode()], [its_answers.fileno(), its_turns.fileno()])
+            socket.send_fds(
+                self._socket, [(module or self._program).encode()], [its_answers.fileno(), its_turns.fileno()]
+            )
         its_answers.close()
         its_turns.close()
         return Child(self, answers, turns)
@@ -152,8 +155,9 @@ def forks(arguments: list[str], work: Work) -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and ends this process
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
-    import_module(COMMON)
     while True:
+        if not select.select([requests], [], [], 0.0)[0]:
+            import_module(COMMON)
         module, handed, _, _ = socket.recv_fds(requests, 1 << 12, 2)
         if not module:
             return

@@ -26,7 +26,7 @@ import numpy as np
 
 from syntony import _core
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, SlowerError
-from syntony.synth.engines.nursery import COMMON, Child, Nursery, forks
+from syntony.synth.engines.nursery import Child, Nursery, forks
 from syntony.synth.engines.pipeline.slicing import AS_CUT, BEYOND, MOST_TRANSFERS, Dull, streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
@@ -56,13 +56,15 @@ class Found:
     """An engine's schedule, and its simulated seconds.
 
     cut      into slices for that size, so that cutting is done
-    promise  seconds that its cuts come near to (`promised`); infinite: nothing is known of them
+    busy     seconds for the bytes of its busiest link: cuts of it take no less
+    promise  seconds that its cuts come near to; infinite: nothing is known of them
     """
 
     engine: str
     schedule: Schedule
     seconds: float
     cut: bool = False
+    busy: float = 0.0
     promise: float = float("inf")
 
     @property
@@ -112,8 +114,11 @@ class Question:
 
         def tell(schedule: Schedule) -> None:
             nonlocal least
-            if better is not None and budget.allows(schedule) and busiest(schedule, self.size) < least:
-                found = self._found(schedule, least)
+            if better is None or not budget.allows(schedule):
+                return
+            busy = busiest(schedule, self.size)
+            if busy < least:
+                found = self._found(schedule, busy, least)
                 least = min(least, found.seconds)
                 better(found)
 
@@ -124,18 +129,19 @@ class Question:
         except EngineError as error:
             yield Refused(self.engine, error)
             return
-        if self.beat < float("inf") and (busy := busiest(schedule, self.size)) >= self.beat:
+        busy = busiest(schedule, self.size)
+        if busy >= self.beat:
             slower = SlowerError(f"the busiest link of {self.engine}'s schedule takes {busy:.3g} s for its bytes")
             yield Refused(self.engine, slower)
             return
-        found = self._found(schedule, self.beat)
+        found = self._found(schedule, busy, self.beat)
         yield found
         if self.cuts:
             yield from _cuts(found, self.size, budget)
 
-    def _found(self, schedule: Schedule, beat: float) -> Found:
+    def _found(self, schedule: Schedule, busy: float, beat: float) -> Found:
         seconds = seconds_at(schedule, self.size, beat, COMPARED)
-        return Found(self.engine, schedule, seconds, promise=promised(schedule, self.size))
+        return Found(self.engine, schedule, seconds, busy=busy, promise=_promised(schedule, busy))
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,7 @@ class Cutting:
 def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) -> Iterator[Found]:
     if best.schedule.in_network:
         return
-    most, dull, least = 1, Dull(), busiest(best.schedule, size)
+    most, dull, least = 1, Dull(), best.busy
     for slices, orders in streamed(best.schedule, size):
         if slices > BEYOND * most:
             continue
@@ -183,7 +189,7 @@ def _cuts(best: Found, size: int, budget: Budget, beat: float = float("inf")) ->
             tried[order] = seconds_at(cut, size, min(beat, best.seconds), COMPARED)
             if tried[order] < best.seconds * GAIN:
                 most = slices
-                best = Found(best.engine, cut, tried[order], cut=True)
+                best = Found(best.engine, cut, tried[order], cut=True, busy=least)
                 yield best
         dull.hear(tried)
 
@@ -193,12 +199,12 @@ def busiest(schedule: Schedule, size: int) -> float:
     return float(size * seconds_per_byte(replace(schedule, rounds=np.zeros(0, np.int32))))
 
 
-def promised(schedule: Schedule, size: int) -> float:
+def _promised(schedule: Schedule, busy: float) -> float:
     """Seconds that cuts of it come near to: those of the busiest link, and those of a single byte. With small messages
     they may take less, since different links cause the two. Infinite if it is too large to be cut."""
     if len(schedule.transfers) > MOST_TRANSFERS:
         return float("inf")
-    return busiest(schedule, size) + simulate(schedule, 1).seconds
+    return busy + simulate(schedule, 1).seconds
 
 
 def seconds_at(schedule: Schedule, size: int, beat: float = float("inf"), most: int = MOST_MESSAGES) -> float:
@@ -294,7 +300,7 @@ class Workers:
         """
         assert self.busy < self.most
         solver = engine_named(question.engine).solver
-        worker = self._idle.pop() if self._idle else _Worker(self._nursery.fork(solver or COMMON))
+        worker = self._idle.pop() if self._idle else _Worker(self._nursery.fork(solver))
         worker.ask(question, self._begins(), turn)
         self._asked[worker.connection] = worker
 

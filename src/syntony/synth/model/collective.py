@@ -58,6 +58,10 @@ _DUALS = {
 }
 
 
+MOST_WEIGHT = 2**31 - 1
+"""The greatest weight of a chunk, which has 32 bits."""
+
+
 class CollectiveError(UserError):
     """An invalid collective: an unknown kind, a rank that does not exist, a malformed chunk table."""
 

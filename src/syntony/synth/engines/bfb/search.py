@@ -38,7 +38,7 @@ from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.bfb.balance import Balance
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.network import Network, round_bandwidth
 from syntony.synth.model.schedule import Generator, Schedule, Transfers
 from syntony.synth.model.values import Values
@@ -52,7 +52,6 @@ from syntony.topologies.topology import Topology
 ENGINE = "bfb"
 MOST_GRAIN = 2520
 """Most parts per unit of weight; if exact loads need more, a link carries up to one part more."""
-_MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
 
@@ -178,7 +177,7 @@ class _Plan:
         per_block = count[owner]
         weight = pieces(lengths, before[owner], per_block)
         weight //= gcd(*weight.tolist())
-        if weight.max() > _MOST_WEIGHT:
+        if weight.max() > MOST_WEIGHT:
             raise EngineError(
                 f"engine bfb divides {collective.kind}'s blocks too finely: a chunk has {weight.max()} parts"
             )

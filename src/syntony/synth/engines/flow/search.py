@@ -47,7 +47,7 @@ from syntony.synth.engines.flow.narrowed import narrowed
 from syntony.synth.engines.flow.paths import Path, denominators, paths_of, whole_weights
 from syntony.synth.engines.flow.steps import steps_of
 from syntony.synth.engines.flow.whole import whole_paths
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Generator, Schedule, Transfer, Transfers
 from syntony.synth.model.values import Values
@@ -62,7 +62,6 @@ KINDS = ("all_to_all", "gather", "scatter")
 
 MOST_VARIABLES = 200_000
 """Flow programs with more (sources times links) are not tried: HiGHS would need hours. Paths are balanced instead."""
-_MOST_WEIGHT = 2**31 - 1
 _SLACK = 1e-9
 """How much longer than the exact time the program may load a link, so that rounding does not make it infeasible."""
 
@@ -89,7 +88,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         return whole_paths(problem.network, bounds, ENGINE, budget.left())
     paths = _paths(problem, bounds.throughput.seconds_per_byte, budget)
     found: list[tuple[Fraction, Schedule]] = []
-    for denominator in denominators(paths, _MOST_WEIGHT // max(int(problem.table.max()), 1)):
+    for denominator in denominators(paths, MOST_WEIGHT // max(int(problem.table.max()), 1)):
         schedule = _schedule(problem, paths, whole_weights(paths, problem.wanted, denominator), denominator)
         found.append((seconds_per_byte(schedule), schedule))
         if found[-1][0] <= bounds.throughput.seconds_per_byte:

@@ -29,7 +29,7 @@ from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.prices import proven_by
 from syntony.synth.engines.engine import EngineError
 from syntony.synth.model.bound import Bounds, Throughput
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
@@ -40,7 +40,6 @@ MOST_PIECES = 2_000_000
 """Most pieces in all."""
 TOLERANCE = 2e-3
 """Gap at which the search ends."""
-_MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
 
@@ -137,7 +136,7 @@ def _cut(network: Network, arcs: Arcs, seconds_per_byte: Fraction) -> Collective
     parts = np.clip(np.ceil(table * (PIECES / in_time)), 1, max(1, MOST_PIECES // table.size)).astype(np.int64)
     np.fill_diagonal(parts, 1)
     scale = int(parts.max())
-    if int(table.max()) * scale > _MOST_WEIGHT:
+    if int(table.max()) * scale > MOST_WEIGHT:
         raise EngineError(f"blocks of weight {int(table.max())} are too uneven to be cut into {scale} pieces each")
     count, whole = parts.reshape(-1), table.reshape(-1) * scale
     block = np.repeat(np.arange(len(count)), count)

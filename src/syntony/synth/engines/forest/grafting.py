@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.base.deadline import Deadline
 from syntony.synth.bounds.demand import block_weights
-from syntony.synth.engines.forest.trees import MOST_WEIGHT, Trees, common_weights, spread
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.engines.forest.trees import Trees, common_weights, spread
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.reversal import summed, summed_and_spread

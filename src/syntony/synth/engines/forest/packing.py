@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.forest.narrowed import narrowed
-from syntony.synth.engines.forest.trees import MOST_COUNTED, MOST_WEIGHT, Trees
+from syntony.synth.engines.forest.trees import MOST_COUNTED, Trees
 from syntony.synth.model.bound import Cut, Throughput
+from syntony.synth.model.collective import MOST_WEIGHT
 from syntony.synth.model.network import Network
 
 FEWER = 1 << 24

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from syntony import _solve
 from syntony.base.rows import pieces
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.routes import MAX_PARALLEL, routes_between
 from syntony.synth.model.schedule import Schedule, Transfers
@@ -22,8 +22,6 @@ ENGINE = "forest"
 ROUNDING = 1e-9
 """Times that differ by this part only are equal."""
 
-MOST_WEIGHT = (1 << 31) - 1
-"""The greatest weight of a chunk, which has 32 bits."""
 MOST_COUNTED = 1 << 62
 """The greatest sum of weights, such as the number of all trees or the capacity of a link: 64 bits, with room."""
 

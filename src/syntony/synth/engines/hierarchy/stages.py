@@ -25,7 +25,7 @@ from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.hierarchy.compositions import Composition
 from syntony.synth.engines.hierarchy.lines import LineSolver
 from syntony.synth.engines.wires import wires_of
-from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.collective import MOST_WEIGHT, ChunkTable, Collective
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder
 from syntony.synth.symmetry.levels import Levels
@@ -172,7 +172,7 @@ class Cut:
                 block_of += [block] * len(known[key])
         weights = np.concatenate(weight)
         weights //= np.gcd.reduce(weights)
-        if int(weights.max()) >= 1 << 31:
+        if int(weights.max()) > MOST_WEIGHT:
             raise EngineError("engine hierarchy: the schedules of the levels cut blocks too differently to be combined")
         self.chunks = ChunkTable(np.asarray(block_of), weights)
 

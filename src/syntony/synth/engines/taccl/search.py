@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -59,9 +60,9 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     latency(Network(topology, collective))  # Raises where a rank cannot be reached.
     bounds = bounds_of(topology, collective, budget.for_bounds())
 
-    def tell(schedule: Schedule) -> None:
+    def tell(made: Callable[[], Schedule]) -> None:
         if budget.better is not None:
-            budget.better(bounded(schedule, ENGINE, bounds))
+            budget.better(bounded(made(), ENGINE, bounds))
 
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
@@ -72,14 +73,14 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
             whole = replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight))
             return summed_and_spread(up.schedule, down, whole)
 
-        down = _spread(topology, gather, sketch, size, budget.left(), lambda half: tell(both(half)))
+        down = _spread(topology, gather, sketch, size, budget.left(), lambda half: tell(partial(both, half)))
         schedule, halves = both(down.schedule), [up, down]
     elif collective.combining:
         way, spread = topology.reversed(), collective.dual()
-        dual = _spread(way, spread, sketch, size, budget.left(), lambda half: tell(summed(half, topology)))
+        dual = _spread(way, spread, sketch, size, budget.left(), lambda half: tell(partial(summed, half, topology)))
         schedule, halves = summed(dual.schedule, topology), [dual]
     else:
-        found = _spread(topology, collective, sketch, size, budget.left(), tell)
+        found = _spread(topology, collective, sketch, size, budget.left(), lambda whole: tell(lambda: whole))
         schedule, halves = found.schedule, [found]
     return replace(bounded(schedule, ENGINE, bounds), proof=_proof(sketch, size, halves))
 
