@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TextIO, TypeVar
@@ -66,7 +66,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "cable a rate-limited wire. COMMAND is started once per rank, with RANK, WORLD_SIZE, LOCAL_RANK, "
         "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; without COMMAND, the cluster runs until Ctrl-C. Needs root and "
         "iproute2. With --json, ranks write to stderr. `syntony lab list` shows the labs of this machine, "
-        "`syntony lab clean` removes what a crash has left."
+        "what a crash has left is removed by `syntony lab clean`, or when the next lab starts."
     )
 
 
@@ -170,7 +170,7 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     lines = []
     for record, alive, namespaces in found:
-        state = f"run by process {record.process}" if alive else "left behind; `syntony lab clean` removes it"
+        state = f"run by process {record.process}" if alive else "left behind; `syntony lab clean` or the next lab removes it"
         since = time.strftime("since %F %T", time.localtime(record.started)) if record.started else ""
         lines.append(f"{record.id}  {record.topology}  {len(namespaces)} namespaces  {since}  {state}")
     tell(arguments, {"labs": rows}, lines or ["no labs on this machine"])
@@ -185,20 +185,23 @@ def _configure_clean(parser: argparse.ArgumentParser) -> None:
 
 def _clean(arguments: argparse.Namespace) -> int:
     kernel.require_tools()
-    known = {record.id: (record, alive) for record, alive in runs.records()}
-    wanted: Sequence[str] = arguments.labs or [name for name, (_, alive) in known.items() if not alive]
-    removed = []
-    for name in wanted:
-        if name not in known:
-            raise LabError(f"there is no lab {name!r}; `syntony lab list` shows those there are")
-        record, alive = known[name]
-        if alive:
-            _end(record)
-        runs.remove(name)
-        removed.append({"id": name, "topology": record.topology})
-    lines = [f"removed {one['id']} ({one['topology']})" for one in removed]
-    tell(arguments, {"removed": removed}, lines or ["nothing was left behind"])
+    removed = [_remove(name) for name in arguments.labs] if arguments.labs else runs.remove_left_behind()
+    document = [{"id": record.id, "topology": record.topology} for record in removed]
+    lines = [f"removed {record.id} ({record.topology})" for record in removed]
+    tell(arguments, {"removed": document}, lines or ["nothing was left behind"])
     return 0
+
+
+def _remove(name: str) -> runs.Record:
+    """Removes the lab of that id, running or not."""
+    known = {record.id: (record, alive) for record, alive in runs.records()}
+    if name not in known:
+        raise LabError(f"there is no lab {name!r}; `syntony lab list` shows those there are")
+    record, alive = known[name]
+    if alive:
+        _end(record)
+    runs.remove(name)
+    return record
 
 
 def _end(record: runs.Record) -> None:

@@ -76,17 +76,32 @@ class Run:
 
 def records() -> Iterator[tuple[Record, bool]]:
     """Every lab of this machine, and whether its process is alive."""
+    namespaces = _all_namespaces()  # before the records: of a lab that begins meanwhile, the record is there first
     known = set()
     for path in sorted(RECORDS.glob("[!.]*")) if RECORDS.is_dir() else []:
         known.add(path.name)
         yield _read(path), _locked(path)
-    for lost in sorted({name.removeprefix(_PREFIX).split("-")[0] for name in _all_namespaces()} - known):
+    for lost in sorted({name.removeprefix(_PREFIX).split("-")[0] for name in namespaces} - known):
         yield Record(lost, "?", 0, 0.0), False
 
 
 def namespaces_of(run: str) -> list[str]:
     """The existing namespaces of lab `run`."""
     return [name for name in _all_namespaces() if name.startswith(f"{_PREFIX}{run}-")]
+
+
+def remove_left_behind() -> list[Record]:
+    """Removes every lab whose process has ended without doing so, and returns them. One process at a time does this."""
+    RECORDS.mkdir(mode=0o755, parents=True, exist_ok=True)
+    lock = os.open(RECORDS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = [record for record, alive in records() if not alive]
+        for record in left:
+            remove(record.id)
+    finally:
+        os.close(lock)
+    return left
 
 
 def remove(run: str) -> None:

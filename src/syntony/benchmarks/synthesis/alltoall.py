@@ -39,6 +39,8 @@ INSTANCES = (
     Instance("torus:8x8", 3.0),
     Instance("rail:boxes=32,gpus=8,rails=8"),
     Instance("torus:8x8x8", 10.0, "700.8"),
+    Instance("torus:10x10x10", 60.0, "", 0.01),
+    Instance("rail:boxes=512,gpus=8,rails=8", 60.0, "", 0.01),
     Instance("torus:8x8x8,without=0-1", 60.0, "700.8", 0.02),
     Instance("torus:8x8x8,without=rank0,slowed=8-16@50%", 60.0, "700.8", 0.02),
     Instance("dgx-h100:32,without=nic0.0", None, "", 0.02),
