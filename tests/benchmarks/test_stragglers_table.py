@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from syntony import _core
+from syntony.benchmarks.sim_vs_lab import stragglers as in_the_lab
+from syntony.benchmarks.sim_vs_lab.switch_rank import Switch
 from syntony.benchmarks.synthesis import stragglers
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_program
@@ -50,3 +52,19 @@ def test_extrapolated_times(percent: int, monkeypatch: pytest.MonkeyPatch) -> No
     every = stragglers.ring_seconds(ring, topology, size)
     monkeypatch.setattr(stragglers, "EVERY_MESSAGE", 19)
     assert stragglers.ring_seconds(ring, topology, size) == pytest.approx(every, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("first", "early", "missed"),
+    [(4.5, True, ""), (5.25, True, "more than 1 s"), (4.5, False, "the wire was slow before it should have been")],
+)
+def test_a_switch_takes_what_its_all_reduce_takes_longer(
+    first: float, early: bool, missed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Switch([2.0, 3.0, 9.0], [8.0, 7.0, 6.0], first, [4.0, 5.0, 3.0], early)
+    monkeypatch.setattr(in_the_lab, "measure_switch", lambda ranks, percent: found)
+    rows = list(in_the_lab._switches(8))
+    assert [row.missed for row in rows] == [missed] * 2
+    assert [row.cells[:5] for row in rows] == [
+        (part, "3.00", "7.00", f"{first - 4:.2f}", "4.00") for part in ("50 %", "75 %")
+    ]

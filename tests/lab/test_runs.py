@@ -17,7 +17,6 @@ def own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record is there, and no namespace."""
     monkeypatch.setattr(runs, "RECORDS", tmp_path / "records")
     monkeypatch.setattr(runs, "_all_namespaces", list)
-    monkeypatch.setattr(runs.kernel, "run", lambda *_: "")
 
 
 def _begin_and_die() -> None:

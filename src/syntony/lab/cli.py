@@ -170,7 +170,11 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     lines = []
     for record, alive, namespaces in found:
-        state = f"run by process {record.process}" if alive else "left behind; `syntony lab clean` or the next lab removes it"
+        state = (
+            f"run by process {record.process}"
+            if alive
+            else "left behind; `syntony lab clean` or the next lab removes it"
+        )
         since = time.strftime("since %F %T", time.localtime(record.started)) if record.started else ""
         lines.append(f"{record.id}  {record.topology}  {len(namespaces)} namespaces  {since}  {state}")
     tell(arguments, {"labs": rows}, lines or ["no labs on this machine"])
