@@ -21,7 +21,7 @@ from typing import Any
 from syntony.base.command import UserError
 from syntony.base.files.strict_json import FileError
 from syntony.base.files.whole_file import beside, is_special
-from syntony.base.wording import size_of_file
+from syntony.base.wording import rounded_size
 
 _ROOM = 1 << 16  # free bytes required in a file's folder
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # of launchers; rank 0 writes
@@ -109,7 +109,7 @@ def wrote(path: Path | str, about: str = "") -> str:
     path = Path(path)
     told = [about] if about else []
     if path.is_file():
-        told.append(size_of_file(path.stat().st_size))
+        told.append(rounded_size(path.stat().st_size))
     return f"wrote {path}" + (f" ({'; '.join(told)})" if told else "")
 
 

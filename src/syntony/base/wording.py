@@ -84,6 +84,6 @@ def bytes_of(size: int) -> str:
     return counted(size, "byte")
 
 
-def size_of_file(size: float) -> str:
-    """ "12 MB"; powers of 1000."""
+def rounded_size(size: float) -> str:
+    """ "12 MB", "1.235 GB": four digits at most; powers of 1000."""
     return rate(size).removesuffix("/s")

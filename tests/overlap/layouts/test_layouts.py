@@ -95,6 +95,22 @@ def test_data_parallel_steps_are_forecast(form: dict[str, Any], ranks: int, batc
     assert told.seconds == pytest.approx(seen.seconds, rel=0.12 if layout.secondary > 1 else 0.05)
 
 
+def test_experts_that_move_to_the_tokens_are_still_kept() -> None:
+    """They are sharded over `ep`, so each rank keeps as many bytes as before, but for their gradients: these are summed
+    over `ep`, and come and go."""
+    layout = Layout(dp=4, ep=4, zero=3)
+    model = model_named("gpt:hidden=64,blocks=2,heads=2,seq=32,experts=8,top_k=2")
+    still = layers_of(model, layout, Form(1, 4))
+    moving = [layer.moved[-1] if layer.moved else layer for layer in still]
+    gradients = sum(layer.shadow.weights for layer in moving if layer.shadow is not None) / layout.ep
+    assert gradients
+    kept = []
+    for layers in (still, moving):
+        timeline = simulate(planned(chain_of("fifo"), generate(layers, layout), _cost(layout)), _cost(layout))
+        kept.append(needed(timeline, 4)[0] - timeline.peak[0])
+    assert kept[0] == pytest.approx(kept[1] + gradients)
+
+
 def test_what_does_not_fit_is_said() -> None:
     model = model_named(_DENSE)
     with pytest.raises(UserError, match=r"no layout of 2 ranks fits 10 MB a device; the least, .* MB, needs "):

@@ -8,7 +8,7 @@ from syntony.base.answer import tell
 from syntony.base.arguments import count, size
 from syntony.base.command import Command
 from syntony.base.text_table import aligned
-from syntony.base.wording import size_of_file, time
+from syntony.base.wording import rounded_size, time
 from syntony.overlap.commands.problem import add_machine, element_of
 
 
@@ -49,14 +49,14 @@ def _run(options: argparse.Namespace) -> int:
         best = planner.chosen()
         others = [one for policy in (POLICY, "fifo") for one in planner.uniform(policy)]
     rows = [
-        (str(one), one.policy, time(one.seconds), size_of_file(int(one.memory)), f"{one.seconds / best.seconds:.2f}")
+        (str(one), one.policy, time(one.seconds), rounded_size(int(one.memory)), f"{one.seconds / best.seconds:.2f}")
         for one in (best, *others)
     ]
     lines = [
         f"{options.model} on {options.ranks} ranks, degrees by layer, first to last (simulated)",
         *aligned([("degrees", "policy", "step", "memory", "over best"), *rows], "<<>>>", "  "),
         f"degrees {', '.join(map(str, planner.degrees))} can cut the model; those that do not fit into "
-        f"{size_of_file(int(task.memory))} are left out",
+        f"{rounded_size(int(task.memory))} are left out",
     ]
     told = [{**vars(one), "degrees": list(one.degrees)} for one in (best, *others)]
     tell(options, {"title": options.model, "rows": told}, lines)

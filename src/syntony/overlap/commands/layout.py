@@ -184,7 +184,7 @@ def _told(asked: Question, choice: Choice) -> dict[str, Any]:
 
 
 def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
-    from syntony.base.wording import size_of_file, time
+    from syntony.base.wording import rounded_size, time
     from syntony.overlap.layouts.search import named
     from syntony.overlap.layouts.space import Candidate
 
@@ -202,7 +202,7 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
         schedule += ", relay" if layout.relay > 1 else ""
         schedule += f", {layout.replicas} replicas" if layout.replicas > 1 else ""
         schedule += f", secondary {layout.secondary}" if layout.secondary > 1 else ""
-        cells.append((*sizes, schedule, time(choice.seconds), size_of_file(choice.memory), choice.policy))
+        cells.append((*sizes, schedule, time(choice.seconds), rounded_size(choice.memory), choice.policy))
     lines = [f"{title} (predicted)", "", *aligned(cells, ">" * len(_SIZES) + "<>><", "  ")]
     lines += [
         "",
@@ -212,7 +212,7 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
             f"{part} {took / best.forecast.seconds:.0%}" for part, took in best.forecast.parts.items()
             if took >= 0.005 * best.forecast.seconds
         ),
-        f"  {found.tried:,} layouts forecast, {found.fitting:,} of them fit {size_of_file(asked.memory)}",
+        f"  {found.tried:,} layouts forecast, {found.fitting:,} of them fit {rounded_size(asked.memory)}",
         "",
         "why not (forecast)",
     ]  # fmt: skip
@@ -220,11 +220,11 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
 
 
 def _why(reason: Reason) -> str:
-    from syntony.base.wording import size_of_file, time
+    from syntony.base.wording import rounded_size, time
 
     name = f"{reason.knob} {'on' if reason.value is True else 'off' if reason.value is False else reason.value}"
     if reason.memory is not None:
-        return f"{name}: does not fit: {size_of_file(reason.memory)} at least"
+        return f"{name}: does not fit: {rounded_size(reason.memory)} at least"
     change = reason.seconds / reason.chosen - 1
     if change <= 0.001:
         return f"{name}: as fast as this one by the forecast, slower when simulated"

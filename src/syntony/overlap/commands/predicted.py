@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.text_table import aligned
-from syntony.base.wording import size_of_file, time
+from syntony.base.wording import rounded_size, time
 from syntony.overlap.commands.problem import plan_of, problem
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def policy_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     cells = [
         (
             row["policy"], time(row["seconds"]), time(row["estimate"]), f"{row['efficiency']:.1%}",
-            time(row["exposed_seconds"]), size_of_file(row["peak_bytes"]), f"{slowest / row['seconds']:.2f}x",
+            time(row["exposed_seconds"]), rounded_size(row["peak_bytes"]), f"{slowest / row['seconds']:.2f}x",
             "simulated only" if row["simulated_only"] else "",
         )
         for row in rows

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from syntony.base.wording import size_of_file
+    from syntony.base.wording import rounded_size
     from syntony.overlap.layouts.reshard import held, reshard
     from syntony.overlap.step.layout import Layout
     from syntony.overlap.step.model_spec import model_named
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace) -> int:
     }
     lines = [
         f"{options.model}, {options.old} to {options.new}",
-        f"  moved        {size_of_file(found.bytes)} of {size_of_file(found.needed)} that the new ranks hold",
-        f"  bound        {size_of_file(found.bound)}: what they do not hold already, wherever new ranks are placed",
-        f"  a rank sends {size_of_file(told['most_sent'])} at most, and receives {size_of_file(told['most_received'])}",
+        f"  moved        {rounded_size(found.bytes)} of {rounded_size(found.needed)} that the new ranks hold",
+        f"  bound        {rounded_size(found.bound)}: what they do not hold already, wherever new ranks are placed",
+        f"  a rank sends {rounded_size(told['most_sent'])} at most, and receives {rounded_size(told['most_received'])}",
     ]
     moved = [f"{new} on {old}" for new, old in enumerate(found.place) if new != old]
     if moved:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syntony.base.answer import tell
 from syntony.base.command import Command
-from syntony.base.wording import size_of_file, time
+from syntony.base.wording import rounded_size, time
 from syntony.overlap.commands.predicted import predicted, row_of
 from syntony.overlap.commands.problem import add_problem
 
@@ -32,7 +32,7 @@ def _run(options: argparse.Namespace) -> int:
         f"  estimate    {time(best.seconds)}: {best.witness}",
         f"  efficiency  {row['efficiency']:.1%}",
         f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most",
-        f"  memory      {size_of_file(row['peak_bytes'])} of activations, gathered weights and sharded gradients at "
+        f"  memory      {rounded_size(row['peak_bytes'])} of activations, gathered weights and sharded gradients at "
         "most",
         f"  busy        {', '.join(_busy(timeline))}",
     ]

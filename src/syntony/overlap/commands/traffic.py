@@ -8,7 +8,7 @@ from syntony.base.answer import tell
 from syntony.base.arguments import pairs
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
-from syntony.base.wording import size_of_file, unknown
+from syntony.base.wording import rounded_size, unknown
 from syntony.overlap.commands.problem import add_problem, plan_of, problem
 
 
@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     lines = [f"{asked.title}: bytes that ranks send in a step"]
     for lane, total in sorted(told["bytes"].items(), key=lambda item: -item[1]):
         most = found[lane].sum(axis=1).max()
-        lines.append(f"  {lane:<9} {size_of_file(total):>10}   {most:>16,} by the rank that sends most")
+        lines.append(f"  {lane:<9} {rounded_size(total):>10}   {most:>16,} by the rank that sends most")
     lines += [] if told["bytes"] else ["  none"]
     lines += [wrote(options.output)] if options.output else []
     tell(options, told | {"file": options.output}, lines)

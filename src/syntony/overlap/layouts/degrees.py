@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.base.wording import size_of_file
+from syntony.base.wording import rounded_size
 from syntony.overlap.layouts.memory import lasting, needed
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.simulation import simulate
@@ -42,6 +42,7 @@ from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.model_spec import ModelSpec
 from syntony.overlap.step.models import Form, layers_of
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.sharding import Sharding
 
 Doubles = NDArray[np.float64]
 POLICY = "oases"
@@ -172,8 +173,8 @@ class Planner:
         if not found:
             least = float(self._parts.memory.min(axis=1).sum())
             raise UserError(
-                f"no degrees fit into {size_of_file(int(self._task.memory))} a device; the least is about "
-                f"{size_of_file(int(least))}"
+                f"no degrees fit into {rounded_size(int(self._task.memory))} a device; the least is about "
+                f"{rounded_size(int(least))}"
             )
         return min(found, key=lambda one: one.seconds)
 
@@ -211,9 +212,10 @@ class Planner:
                 parts["update"][row, column] = layer.weights * cost.memory
                 kept = layer.inputs if task.recompute else layer.activations
                 parts["memory"][row, column] = task.batches * kept
-            weights = np.array([layer.weights for layer in self._layers[degree]], np.float64)
-            ones = np.ones_like(weights)
-            parts["memory"][:, column] += lasting(weights, ones, ones, 0, task.element)
+            whole = Layout()
+            parts["memory"][:, column] += [
+                lasting(Sharding.of(layer, whole), whole, task.element) for layer in self._layers[degree]
+            ]
         changes = np.zeros((len(degrees), len(degrees)))
         for (row, before), (column, after) in product(enumerate(degrees), repeat=2):
             if before != after:

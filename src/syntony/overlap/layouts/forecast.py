@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.overlap.layouts.memory import lasting, shards, updaters
+from syntony.overlap.layouts.memory import lasting
 from syntony.overlap.step.cost import Cost, Linear, Wire
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
@@ -29,6 +29,7 @@ from syntony.overlap.step.op import Kind
 from syntony.overlap.step.pipelines.chunks import split
 from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import Pipeline, Times, finish
+from syntony.overlap.step.sharding import Sharding
 
 Doubles = NDArray[np.float64]
 _LANES = {"tp": "tp", "row": "tp", "column": "tp", "cp": "cp", "outer": "cp", "heads": "cp"}
@@ -92,7 +93,8 @@ class Forecaster:
         f, x, w = (float(part.mean()) for part in times)
         took = _length(layout, Times(f, x, w, message)) + busiest * microbatches
 
-        sums, after, before, behind = self._data(layout, wires)
+        divided = [Sharding.of(kind, layout) for kind in self._kinds]
+        sums, after, before, behind = self._data(layout, wires, divided)
         last = float((inputs + weights + back).sum()) / layout.pp
         count = max(1, len(self._layers) // layout.pp)
         summed = float(of_devices(sums).max())
@@ -107,7 +109,7 @@ class Forecaster:
             none,
         )
         gathers = float(of_devices(after).max()) + microbatches * float(of_devices(waits).max()) + float(before.max())
-        updates = float(of_devices(self._weights / self._updaters(layout)).max()) * cost.memory
+        updates = float(of_devices(self._of(lambda one: one.updated, divided)).max()) * cost.memory
         moves = exposed + gathers  # layer by layer, beside the updates of others
         update = max(moves, updates) + min(moves, updates) / count - moves
         computed = float(of_devices(forward + again + inputs + weights).max()) * microbatches
@@ -118,7 +120,7 @@ class Forecaster:
         parts |= {lane: float(of_devices(sum(ways, none)).max()) * microbatches for lane, ways in moved.items()}
         total = took + exposed + gathers + update
         parts["bubble"] = max(0.0, total - sum(parts.values()))
-        return Forecast(total, {part: parts[part] for part in PARTS}, self._memory(layout, starts, order))
+        return Forecast(total, {part: parts[part] for part in PARTS}, self._memory(layout, divided, starts, order))
 
     def _each(self, of: Callable[[LayerSpec], float]) -> Doubles:
         """By layer."""
@@ -138,48 +140,48 @@ class Forecaster:
 
         return self._each(lambda kind: seconds(kind, "forward")), self._each(lambda kind: seconds(kind, "backward"))
 
-    def _shards(self, layout: Layout, level: int) -> Doubles:
-        """The number of ranks that shard each layer, if `level` is sharded."""
-        return self._each(lambda kind: shards(kind, layout) if layout.zero >= level else 1)
+    def _of(self, value: Callable[[Sharding], float], divided: Sequence[Sharding]) -> Doubles:
+        """By layer, from its kind's sharding."""
+        values: Doubles = np.array(list(map(value, divided)), np.float64)[self._kind]
+        return values
 
-    def _updaters(self, layout: Layout) -> Doubles:
-        """The number of ranks that share each layer's update."""
-        return self._each(lambda kind: updaters(kind, layout))
-
-    def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    def _data(
+        self, layout: Layout, wires: Mapping[str, Wire], divided: Sequence[Sharding]
+    ) -> tuple[Doubles, Doubles, Doubles, Doubles]:
         """Seconds of each layer's sum of gradients, of its gather after the update, and of a gather before each use in
         the forward and in the backward."""
-        groups, zero = layout.groups, layout.zero
+        replicated = layout.replicas > 1
 
-        def lane(kind: LayerSpec) -> str:
-            return "edp" if kind.expert and layout.ep > 1 else "dp"
-
-        def sums(kind: LayerSpec) -> float:
+        def sums(one: Sharding) -> float:
             taken = 0.0
-            if lane(kind) in groups:
-                taken = _occupied(wires, lane(kind), Kind.REDUCE_SCATTER if zero else Kind.ALL_REDUCE, kind.weights)
-            if lane(kind) == "dp" and "replicas" in groups:
-                what = Kind.REDUCE_SCATTER if layout.spread else Kind.ALL_REDUCE
-                taken += _occupied(wires, "replicas", what, kind.weights / groups.get("dp", 1))
+            if one.ranks > 1:
+                what = Kind.REDUCE_SCATTER if one.level else Kind.ALL_REDUCE
+                taken = _occupied(wires, one.lane, what, one.weights)
+            if one.lane == "dp" and replicated:
+                what = Kind.REDUCE_SCATTER if one.spreads else Kind.ALL_REDUCE
+                taken += _occupied(wires, "replicas", what, one.weights / one.ranks)
             return taken
 
-        def gather(kind: LayerSpec) -> float:
-            moves = lane(kind) in groups and kind.weights
-            return _occupied(wires, lane(kind), Kind.ALL_GATHER, kind.weights) if moves else 0.0
+        def gather(one: Sharding) -> float:
+            moves = one.ranks > 1 and one.weights
+            return _occupied(wires, one.lane, Kind.ALL_GATHER, one.weights) if moves else 0.0
 
-        def after(kind: LayerSpec) -> float:
-            taken = gather(kind) if zero in (1, 2) else 0.0
-            if lane(kind) == "dp" and layout.spread:
-                taken += _occupied(wires, "replicas", Kind.ALL_GATHER, kind.weights / groups.get("dp", 1))
+        def after(one: Sharding) -> float:
+            taken = gather(one) if one.gathers else 0.0
+            if one.spreads:
+                taken += _occupied(wires, "replicas", Kind.ALL_GATHER, one.weights / one.ranks)
             return taken
 
-        def behind(kind: LayerSpec) -> float:
-            if layout.secondary > 1 and lane(kind) == "dp" and kind.weights:
-                return _occupied(wires, "near", Kind.ALL_GATHER, kind.weights)
-            return gather(kind) if zero == 3 else 0.0
+        def ahead(one: Sharding) -> float:
+            return gather(one) if one.level == 3 else 0.0
 
-        before = self._each(lambda kind: gather(kind) if zero == 3 else 0.0)
-        return self._each(sums), self._each(after), before, self._each(behind)
+        def behind(one: Sharding) -> float:
+            if layout.secondary > 1 and one.lane == "dp" and one.weights:
+                return _occupied(wires, "near", Kind.ALL_GATHER, one.weights)
+            return ahead(one)
+
+        seconds = [self._of(one, divided) for one in (sums, after, ahead, behind)]
+        return seconds[0], seconds[1], seconds[2], seconds[3]
 
     def _waits(self, layout: Layout, wires: Mapping[str, Wire], gathers: Doubles, took: Doubles) -> Doubles:
         """By layer, how long a use of gathered weights waits for them (zero=3), if each use takes `took`.
@@ -193,16 +195,14 @@ class Forecaster:
         paced = (gathers + latency - layout.prefetch * took) / (layout.prefetch + 1)
         return np.where(gathers > 0, np.maximum(0.0, np.maximum(gathers - took, paced)), 0.0)
 
-    def _memory(self, layout: Layout, starts: NDArray[np.int64], order: Pipeline) -> float:
+    def _memory(self, layout: Layout, divided: Sequence[Sharding], starts: NDArray[np.int64], order: Pipeline) -> float:
         """Bytes of the device that needs most."""
         each = np.add.reduceat(self._inputs if layout.recompute else self._kept, starts)
         if not layout.recompute and layout.pp > 1:
             each[1:] += self._output[starts[1:] - 1]  # input from another device
         ends = np.append(starts[1:], len(self._layers))
         places, most = np.array(order.places), 0.0
-        stays = lasting(
-            self._weights, self._shards(layout, 1), self._updaters(layout), layout.zero, self._element, layout.secondary
-        )
+        stays = self._of(lambda one: lasting(one, layout, self._element), divided)
         heavy = int(np.bincount(places, np.add.reduceat(stays, starts), layout.pp).argmax())
         held_by = _held(layout.schedule, layout.pp, layout.loops, _few(layout))
         for device in {0, layout.pp - 1, heavy}:  # the first holds most, those at the ends have more weights

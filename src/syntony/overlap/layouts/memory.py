@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from syntony.overlap.predict.simulation import Timeline
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout, Parallel
 from syntony.overlap.step.op import Kind
-
-Doubles = NDArray[np.float64]
+from syntony.overlap.step.sharding import Sharding
 
 
 def optimizer_bytes(element: int) -> int:
@@ -30,32 +26,18 @@ def optimizer_bytes(element: int) -> int:
     return 8 if element >= 4 else 12
 
 
-def shards(layer: LayerSpec, layout: Layout) -> int:
-    """The number of ranks among which sharded state of the layer is divided."""
-    if layer.sums in ("whole", "split"):
-        return 1 if layer.sums == "whole" else layout.sizes["dp"] * layout.replicas
-    return layout.sizes["edp" if layer.expert and layout.ep > 1 else "dp"]
-
-
-def updaters(layer: LayerSpec, layout: Layout) -> int:
-    """The number of ranks among which the layer's update, and so the optimizer's state, is divided."""
-    spread = layout.replicas if layout.spread and not (layer.expert and layout.ep > 1) else 1
-    return shards(layer, layout) * spread if layout.zero else 1
-
-
 def exchanged(layout: Parallel) -> int:
     """The copies of weights that islands keep, of what a rank updates."""
     return (1 + (layout.outer == "nesterov") + 2 * max(1, layout.delay)) if layout.apart else 0
 
 
-def lasting(
-    weights: Doubles, parts: Doubles, updating: Doubles, zero: int, element: int, secondary: int = 1, copies: int = 0
-) -> Doubles:
-    """Bytes of each layer if a rank has `weights` bytes of weights, a share of one in `parts`, and updates one in
-    `updating`, of which islands keep so many `copies` in fp32; one in `secondary` is a secondary shard."""
-    states = weights / element * (optimizer_bytes(element) + 4 * copies) / updating
-    gradients = np.where(parts > 1, 0.0, weights) if zero >= 2 else weights
-    return states + gradients + weights / (parts if zero >= 3 else 1) + (weights / secondary if secondary > 1 else 0)
+def lasting(layer: Sharding, layout: Parallel, element: int) -> float:
+    """Bytes of one layer that stay on a rank; its weights have elements of `element` bytes."""
+    states = layer.updated / element * (optimizer_bytes(element) + 4 * exchanged(layout))
+    gradients = 0 if layer.divides(2) else layer.weights
+    weights = layer.weights / (layer.ranks if layer.divides(3) else 1)
+    near = layer.weights / layout.secondary if layout.secondary > 1 else 0
+    return states + gradients + weights + near
 
 
 def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
@@ -66,13 +48,16 @@ def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
     graph = timeline.plan.graph
     if graph.layout is None:
         raise ValueError("the step has no layout")
-    weights = np.array([layer.weights for layer in graph.layers], np.float64)
-    parts = np.array([shards(layer, graph.layout) if graph.layout.zero else 1 for layer in graph.layers], np.float64)
-    updating = np.array([updaters(layer, graph.layout) for layer in graph.layers], np.float64)
-    stays = lasting(
-        weights, parts, updating, graph.layout.zero, element, graph.layout.secondary, exchanged(graph.layout)
-    )
+    stays = [
+        sum(lasting(part, graph.layout, element) for part in _parts(layer, graph.layout)) for layer in graph.layers
+    ]
     found = dict.fromkeys(graph.devices, 0.0)
     for device, layer in {(op.device, op.layer) for op in graph if op.kind is Kind.FORWARD}:
-        found[device] += float(stays[layer])
+        found[device] += stays[layer]
     return {device: size + timeline.peak.get(device, 0.0) for device, size in found.items()}
+
+
+def _parts(layer: LayerSpec, layout: Layout) -> list[Sharding]:
+    """The shardings of a layer and of its shadow, if it has one."""
+    own = Sharding.of(layer, layout)
+    return [own] if layer.shadow is None else [own, Sharding.of(layer.shadow, layout, shadow=True)]

@@ -21,7 +21,7 @@ from random import Random
 from time import process_time
 
 from syntony.base.command import UserError
-from syntony.base.wording import size_of_file
+from syntony.base.wording import rounded_size
 from syntony.overlap.layouts.forecast import Forecast, Forecaster
 from syntony.overlap.layouts.memory import needed
 from syntony.overlap.layouts.space import Candidate, Question, candidates, nearer
@@ -306,8 +306,8 @@ def _too_large(asked: Question, guesses: Sequence[_Guess]) -> UserError:
         )
     least = min(guesses, key=lambda guess: guess.forecast.memory)
     return UserError(
-        f"no layout of {asked.ranks} ranks fits {size_of_file(int(asked.memory))} a device; "
-        f"the least, {size_of_file(int(least.forecast.memory))}, needs {named(least.candidate)}"
+        f"no layout of {asked.ranks} ranks fits {rounded_size(int(asked.memory))} a device; "
+        f"the least, {rounded_size(int(least.forecast.memory))}, needs {named(least.candidate)}"
     )
 
 

@@ -122,7 +122,7 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     from matplotlib.figure import Figure
 
     from syntony.base.files.figure_file import write_figure
-    from syntony.base.wording import rate
+    from syntony.base.wording import rounded_size
 
     total = sum(found.values(), np.zeros((1, 1), np.int64)) / 1e6
     figure = Figure(figsize=(7.5, 6.2), layout="constrained")
@@ -133,6 +133,6 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     image = axes.imshow(shown, norm=norm, cmap="viridis", interpolation="nearest")
     figure.colorbar(image, label="MB per step")
     axes.set(xlabel="destination rank", ylabel="source rank")
-    totals = (f"{lane} {rate(int(matrix.sum())).removesuffix('/s')}" for lane, matrix in found.items())
+    totals = (f"{lane} {rounded_size(int(matrix.sum()))}" for lane, matrix in found.items())
     axes.set_title(f"{title}\n{', '.join(totals)}")
     write_figure(path, figure, dpi=150)

@@ -34,6 +34,7 @@ from syntony.overlap.step.pipelines.chunks import split_over
 from syntony.overlap.step.pipelines.pipelines import pipeline
 from syntony.overlap.step.pipelines.tasks import LEND, RETURN, Pipeline, Task, Times
 from syntony.overlap.step.rotation import Rotation, brings
+from syntony.overlap.step.sharding import Sharding
 
 
 def generate(
@@ -93,6 +94,7 @@ class _Step:
         nothing = LayerSpec("", 0, ())
         self.count = len(layers)
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
+        self.sharding = [Sharding.of(layer, layout, shadow=i >= self.count) for i, layer in enumerate(self.layers)]
         self.layout, self.order, self.chunks, self.apart = layout, order, chunks, apart
         self.chunk_of = [chunk for chunk, members in enumerate(chunks) for _ in members]
         self.here = 0  # the current device
@@ -147,7 +149,7 @@ class _Step:
                 for part in (i, self.count + i):
                     size, stays = self.layers[part].weights, part != i and self.layout.zero < 3
                     gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
-                    if kind != "W" and part not in gathers and self._sharded(part, 3):
+                    if kind != "W" and part not in gathers and self.sharding[part].divides(3):
                         gathers[part] = OpKey("gather", part, microbatch, direction=way)
                         use = self._last(kind, i, microbatch)
                         uses += [use] if use not in uses[-1:] else []
@@ -190,7 +192,7 @@ class _Step:
 
     def _near(self, i: int) -> bool:
         """Whether the layer's backward gathers weights from what its first forward of the step has kept."""
-        return self.layout.secondary > 1 and self._group(i)[0] == "dp"
+        return self.layout.secondary > 1 and self.sharding[i].lane == "dp"
 
     def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
@@ -216,7 +218,7 @@ class _Step:
                 COMPUTE,
                 amount,
                 tuple(before),
-                () if s or self._sharded(i, 3) else self._updated(i),
+                () if s or self.sharding[i].divides(3) else self._updated(i),
                 i,
                 m,
                 s,
@@ -310,7 +312,7 @@ class _Step:
         layer = self.layers[i]
         made = kind is not Kind.BACKWARD_INPUT
         fresh = (i, self.count + i) if made and i not in self.begun else ()
-        holds = sum(self.layers[part].weights for part in fresh if self._sharded(part, 2))
+        holds = sum(self.layers[part].weights for part in fresh if self.sharding[part].divides(2))
         if made:
             self.begun.add(i)
             away = brings(layer, s)
@@ -353,7 +355,8 @@ class _Step:
         mine = [part for i in own for part in (i, self.count + i) if self.layers[part].weights]
         sums: dict[int, list[OpKey]] = {}
         for i in reversed(mine):
-            layer, lane, count = self.layers[i], *self._group(i)
+            layer, sharding = self.layers[i], self.sharding[i]
+            lane, count = sharding.lane, sharding.ranks
             size, user = layer.weights, i % self.count
             parts = range(len(self.layers[user].segments))
             sums[i] = [
@@ -373,40 +376,41 @@ class _Step:
             if count > 1 and layer.sums == "factors":
                 sums[i] = [(yield from self._rebuilt(i, lane, count, sums[i]))]
             elif count > 1:
-                kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
-                frees = size - size / count if self._level(i) >= 2 else 0
+                kind = Kind.REDUCE_SCATTER if sharding.level else Kind.ALL_REDUCE
+                frees = size - size / count if sharding.level >= 2 else 0
                 key = self._once("reduce", i)
                 yield self._moved(key, kind, i, deps=[*sums[i], *self._twins(i)], frees=frees)
                 sums[i] = [key]
             copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
             if copies in self.groups:
                 kind, frees = Kind.ALL_REDUCE, 0.0
-                if self._spreads(i):
-                    kind, frees = Kind.REDUCE_SCATTER, size / count - self._shard(i) if self._sharded(i, 2) else 0.0
+                if sharding.spreads:
+                    kind, frees = Kind.REDUCE_SCATTER, size / count - sharding.updated if sharding.divides(2) else 0.0
                 op = self._moved(self._once("replicas", i), kind, i, deps=sums[i], frees=frees)
                 yield op._replace(lane=copies, amount=size / count)
                 sums[i] = [op.key]
         norms: tuple[OpKey, ...] = ()
         if layout.clip is not Clip.OFF:
             after = tuple(key for i in mine for key in sums[i])
-            yield Op(OpKey(Kind.NORM, device), Kind.NORM, device, COMPUTE, sum(map(self._shard, mine)), after)
+            read = sum(self.sharding[i].updated for i in mine)
+            yield Op(OpKey(Kind.NORM, device), Kind.NORM, device, COMPUTE, read, after)
             if layout.clip is Clip.EXACT:
                 norms = tuple(OpKey(Kind.NORM, other) for other in range(layout.pp))
         for i in reversed(mine):
-            part = self._shard(i)
-            frees = part if self._sharded(i, 2) else 0
+            part = self.sharding[i].updated
+            frees = part if self.sharding[i].divides(2) else 0
             key, late = self._once(Kind.OPTIMIZE, i), (self._once("meet", i),) if layout.delay else ()
             yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), late, layer=i, frees=frees)
         for i in reversed(mine) if layout.apart else ():
             op = self._moved(self._once("meet", i), Kind.ALL_REDUCE, i, deps=[self._once(Kind.OPTIMIZE, i)])
-            yield op._replace(lane="islands", amount=self._shard(i))
+            yield op._replace(lane="islands", amount=self.sharding[i].updated)
         for i in reversed(mine):
-            if self._spreads(i):
+            if self.sharding[i].spreads:
                 op = self._moved(self._once("renew", i), Kind.ALL_GATHER, i, deps=[self._once(Kind.OPTIMIZE, i)])
-                yield op._replace(lane="replicas", amount=self.layers[i].weights / self._group(i)[1])
+                yield op._replace(lane="replicas", amount=self.layers[i].weights / self.sharding[i].ranks)
         for i in reversed(mine):
-            if self._gathers(i):
-                key = OpKey("renew" if self._spreads(i) else self._changed, i)
+            if self.sharding[i].gathers:
+                key = OpKey("renew" if self.sharding[i].spreads else self._changed, i)
                 deps = (key,) if layout.copies == 1 else (key, key.twin)
                 yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
 
@@ -434,7 +438,7 @@ class _Step:
         """A layer's gradients or weights, or its shadow's, moved by its group."""
         size = self.layers[i].weights
         piece = (Piece(i, 0, size),)
-        lane, device, user = self._group(i)[0], self.here, i % self.count
+        lane, device, user = self.sharding[i].lane, self.here, i % self.count
         return Op(
             key, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
         )
@@ -498,7 +502,7 @@ class _Step:
 
     def _updated(self, i: int) -> tuple[OpKey, ...]:
         """The Op of the last step that made the layer's weights here."""
-        made = "gather" if self._gathers(i) else "renew" if self._spreads(i) else self._changed
+        made = "gather" if self.sharding[i].gathers else "renew" if self.sharding[i].spreads else self._changed
         return (self._once(made, i),) if self.layers[i].weights else ()
 
     @property
@@ -511,30 +515,3 @@ class _Step:
         for other in (place for place in self._places(i) if place != self.here):
             last = max(m for m in range(self.layout.units) if self._device(i, m) == other)
             yield self._key(Kind.BACKWARD, i, last, 0)
-
-    def _group(self, i: int) -> tuple[str, int]:
-        """The lane that sums the layer's gradients, and the number of its ranks."""
-        lane = "ep" if i >= self.count else "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
-        if lane == "dp" and self.layout.replicas > 1 and self.layers[i].sums in ("whole", "split"):
-            lane = "data"
-        return lane, self.groups.get(lane, 1)
-
-    def _level(self, i: int) -> int:
-        """What is sharded of the layer: as `Layout.zero`, except for experts that move to the tokens, or by choice."""
-        sums = self.layers[i].sums
-        return 3 if i >= self.count else 0 if sums in ("whole", "factors") else max(self.layout.zero, int(bool(sums)))
-
-    def _sharded(self, i: int, level: int) -> bool:
-        return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0
-
-    def _gathers(self, i: int) -> bool:
-        return self._level(i) in (1, 2) and self._sharded(i, 1)
-
-    def _spreads(self, i: int) -> bool:
-        """Whether the replicas of a shard each update a part of it."""
-        return self.layout.spread and self._group(i)[0] == "dp" and self._level(i) > 0 and self.layers[i].weights > 0
-
-    def _shard(self, i: int) -> float:
-        """Bytes of the layer that a rank updates."""
-        parts = self._group(i)[1] if self._level(i) else 1
-        return self.layers[i].weights / parts / (self.layout.replicas if self._spreads(i) else 1)

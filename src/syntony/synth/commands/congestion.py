@@ -26,7 +26,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.base.text_table import aligned
-    from syntony.base.wording import rate, size_of_file, time
+    from syntony.base.wording import rate, rounded_size, time
     from syntony.synth.congestion.dcqcn import standing_queue
     from syntony.synth.congestion.incast import Incast
     from syntony.synth.traffic.choice import Choice
@@ -47,10 +47,10 @@ def _run(options: argparse.Namespace) -> int:
                 f"{one.evenness:.2f}",
                 time(one.wait),
                 time(one.wait_99),
-                size_of_file(one.peak),
+                rounded_size(one.peak),
                 f"{one.paused:.0%}",
                 rate(one.victim),
-                size_of_file(one.early),
+                rounded_size(one.early),
             )
         )
     fair = incast.fair()
@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
         story.append("  DCQCN has no steady state with so many senders: it keeps pausing, or queues grow")
         standing = None
     elif standing is not None:
-        story.append(f"  DCQCN's steady state in theory, at rank 0's link alone: a queue of {size_of_file(standing)}")
+        story.append(f"  DCQCN's steady state in theory, at rank 0's link alone: a queue of {rounded_size(standing)}")
     report = {
         "topology": incast.topology.name,
         "senders": incast.senders,
