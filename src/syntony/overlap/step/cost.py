@@ -189,7 +189,7 @@ def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "net
     single = Linear(alpha, 1 / bandwidth)
     return Wire(
         {
-            Kind.ALL_REDUCE: Linear(2 * phase.alpha, 3 * phase.beta),
+            Kind.ALL_REDUCE: Linear(2 * phase.alpha, 2 * phase.beta),
             Kind.REDUCE_SCATTER: phase,
             Kind.ALL_GATHER: phase,
             Kind.ALL_TO_ALL: phase,
