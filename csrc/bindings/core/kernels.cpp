@@ -72,7 +72,9 @@ void reduce_bytes(std::string_view dtype_name, std::string_view op_name, const B
     throw std::invalid_argument("`also` gets a result that goes past the caches, as many bytes of it");
   }
   const nb::gil_scoped_release unlocked;
-  if (also) return reduce_past_and_show(dtype, op, to, pointers, count, reinterpret_cast<std::byte*>(also->data()));
+  if (also) {
+    return reduce_past_beside(dtype, op, to, pointers, count, {.also = reinterpret_cast<std::byte*>(also->data())});
+  }
   (past ? reduce_past : paged ? reduce_paged : reduce)(dtype, op, to, pointers, count);
 }
 

@@ -179,16 +179,42 @@ struct PastCaches {
   static void finish() { Isa::finish(); }
 };
 
+/// The bytes of a block, as they are.
+template <std::size_t kCount>
+struct alignas(kCacheLine) PlainBlock {
+  static constexpr std::size_t kBytes = kCount;
+  std::byte bytes[kBytes];
+  [[gnu::always_inline]] explicit PlainBlock(const std::byte* from) { __builtin_memcpy(bytes, from, kBytes); }
+  [[gnu::always_inline]] void store(std::byte* to) const { __builtin_memcpy(to, bytes, kBytes); }
+};
+
+template <class Stores, std::size_t kBytes>
+[[gnu::always_inline]] inline void move_block(const Beside& beside, std::size_t here, std::size_t ahead) {
+  for (const auto& moves : {beside.shown, beside.taken}) {
+    for (const Beside::Move& move : moves) {
+      for (std::size_t line = here + ahead; line < here + ahead + kBytes; line += kCacheLine) {
+        __builtin_prefetch(move.from + line);
+      }
+    }
+  }
+  for (const auto& [to, from] : beside.shown) PlainBlock<kBytes>(from + here).store(to + here);
+  for (const auto& [to, from] : beside.taken) Stores::store(to + here, PlainBlock<kBytes>(from + here));
+}
+
 template <class Format, class Op, class Stores>
 void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes,
-                 std::size_t pages, std::byte* also) {
+                 std::size_t pages, const Beside& beside) {
   using B = Block<Format>;
   const auto partial = [&](std::size_t at, std::size_t part) {
     B acc = B::partial(sources[0] + at, part);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, part));
     acc.store_partial(dst + at, part);
-    if (also != nullptr) acc.store_partial(also + at, part);
+    if (beside.also != nullptr) acc.store_partial(beside.also + at, part);
+    for (const auto& moves : {beside.shown, beside.taken}) {
+      for (const Beside::Move& move : moves) __builtin_memcpy(move.to + at, move.from + at, part);
+    }
   };
+  const bool moves = !beside.shown.empty() || !beside.taken.empty();
   std::size_t at = 0;
   const std::size_t lead = bytes_before_line(dst);
   if (lead != 0 && lead < B::kBytes && bytes > kShort) partial(0, at = lead);
@@ -200,7 +226,8 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
     B acc(sources[0] + here);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + here));
     Stores::store(dst + here, acc);
-    if (also != nullptr) acc.store(also + here);
+    if (beside.also != nullptr) acc.store(beside.also + here);
+    if (moves) move_block<Stores, B::kBytes>(beside, here, ahead);
   };
   static_assert(kPage % B::kBytes == 0);
   for (; pages > 1 && bytes - at >= pages * kPage; at += pages * kPage) {

@@ -5,15 +5,16 @@
 #include <string_view>
 
 #include "core/kernels/dtype.hpp"
+#include "core/kernels/kernels.hpp"
 
 namespace syntony {
 
 /// Entries are indexed by DType (then ReduceOp); a null entry means that the combination is undefined. Sizes are in
 /// bytes (a whole number of elements), so that types of equal behaviour share one function.
 struct KernelTable {
-  /// `pages`: how many are read at a time. `also`: null, or where the result goes, too, through the caches.
+  /// `pages`: how many are read at a time. `beside`: only for results past the caches.
   using Reduce = void (*)(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes,
-                          std::size_t pages, std::byte* also);
+                          std::size_t pages, const Beside& beside);
   using Map = void (*)(std::byte* dst, const std::byte* src, std::size_t bytes, double operand);
 
   std::string_view isa;

@@ -83,7 +83,7 @@ using Reductions = KernelTable::Reduce[kDTypes.size()][kReduceOps.size()];
 
 void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* dst,
                std::span<const std::byte* const> sources, std::size_t count, std::size_t pages = 1,
-               std::byte* also = nullptr) {
+               const Beside& beside = {}) {
   const KernelTable::Reduce kernel = kernels[index_of(dtype)][index_of(op)];
   if (kernel == nullptr) refuse(name_of(op), dtype);
   if (sources.empty()) throw std::invalid_argument("reduce needs at least one source");
@@ -91,10 +91,13 @@ void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* d
   if (bytes == 0) return;
   if (sources.size() > 1) {
     const DefaultFloatEnvironment arithmetic;
-    kernel(dst, sources.data(), sources.size(), bytes, pages, also);
+    kernel(dst, sources.data(), sources.size(), bytes, pages, beside);
   } else {
     if (dst != sources[0]) std::memcpy(dst, sources[0], bytes);
-    if (also != nullptr) std::memcpy(also, sources[0], bytes);
+    if (beside.also != nullptr) std::memcpy(beside.also, sources[0], bytes);
+    for (const auto& moves : {beside.shown, beside.taken}) {
+      for (const Beside::Move& move : moves) std::memcpy(move.to, move.from, bytes);
+    }
   }
 }
 
@@ -117,9 +120,9 @@ void reduce_past(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::
   reduce_by(table().reduce_past, dtype, op, dst, sources, count);
 }
 
-void reduce_past_and_show(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
-                          std::size_t count, std::byte* also) {
-  reduce_by(table().reduce_past, dtype, op, dst, sources, count, 1, also);
+void reduce_past_beside(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
+                        std::size_t count, const Beside& beside) {
+  reduce_by(table().reduce_past, dtype, op, dst, sources, count, 1, beside);
 }
 
 void scale(DType dtype, std::byte* dst, const std::byte* src, std::size_t count, double factor) {

@@ -4,6 +4,8 @@
 //     offer                         show whether one could read all, and the addresses of one's buffers; then
 //                                      copy what one needs from the peers' inputs, or sum one's share of them
 //     collect    (shares)           copy what the others summed of an all_reduce, from their outputs
+//     relay      (instead, if all is registered and goes past the caches)  the same, piece by piece: sum one's share
+//                                      of a piece, and copy what the others summed of the piece before
 //     close                         show whether one could read what one needed; the peers are done with one's buffers
 //
 // If some rank cannot read another's memory, the offer says so, and all ranks copy through stages instead. A particular
@@ -13,6 +15,7 @@
 // the system (peer_memory.hpp): a move straight into the output, for copies that bypass the caches after it cost more
 // than they save (all_to_all of 16 MiB by 2 ranks 680 instead of 560 us, of 64 MiB 3,460 instead of 3,080).
 #include <algorithm>
+#include <array>
 #include <span>
 #include <vector>
 
@@ -29,6 +32,10 @@ constexpr std::size_t kReducedOfRank = 128_KiB;
 // Before others get a turn. Calls of the system for more bytes cost less of them (32 MiB, us: 3,500 in pieces of 256
 // KiB, 3,250 at once).
 constexpr std::size_t kCopiedBytes = 1_MiB;
+// Of a piece that is relayed: the sum of one share and copies of the others are one loop (64 MiB by 2 ranks, ms, where
+// every rank would sum everything, and so: 5.3 and 5.5, where cores share no cache 4.9 and 3.5; a copy takes 4.4 and
+// 2.6. In pieces of 256 KiB 5.7 and 3.6).
+constexpr std::size_t kRelayedBytes = 2_MiB;
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageBytes);
 
 struct Offer {
@@ -79,9 +86,14 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        return job_.facts.reduces ? add() : copy_next();
+        if (phase_ != Phase::relay) return job_.facts.reduces ? add() : copy_next();
+        relay();
+        return true;
       case Phase::collect:
         return copy_next();
+      case Phase::relay:
+        relay();
+        return true;
       case Phase::close:
         close();
         return true;
@@ -92,7 +104,7 @@ class ReferenceSteps final : public SharedSteps {
   }
 
  private:
-  enum class Phase : std::uint8_t { introduce, offer, collect, close, done };
+  enum class Phase : std::uint8_t { introduce, offer, collect, relay, close, done };
 
   /// Elements to copy from a peer's buffer, or from one's own.
   struct Copy {
@@ -154,7 +166,8 @@ class ReferenceSteps final : public SharedSteps {
     }
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
     if (!job_.facts.reduces) plan_copies();
-    shares_ = job_.call.collective == Collective::all_reduce && !sums_everything();
+    shares_ = job_.call.collective == Collective::all_reduce;
+    if (shares_ && relays()) plan_relay();
     return true;
   }
 
@@ -162,15 +175,15 @@ class ReferenceSteps final : public SharedSteps {
     return job_.facts.by_destination ? beside(job_.rounds.buffer(from), job_.rank) : offer_of(from).buffer;
   }
 
-  /// Whether each of two ranks sums a whole all_reduce: reading more costs less than waiting for the peer and copying
-  /// its share (64 MiB, ms: 6.1 and 6.8, where copying 64 MiB takes 5.3). No input may be overwritten meanwhile.
-  [[nodiscard]] bool sums_everything() const {
-    if (job_.ranks != 2 || !job_.streams) return false;
+  /// Whether an all_reduce is relayed. No input may be overwritten meanwhile.
+  [[nodiscard]] bool relays() const {
+    bool all = job_.streams;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       const BufferAddress& input = offer_of(rank).buffer;
-      if (input.piece == 0 || input.address == beside(job_.rounds.buffer(rank), 0).address) return false;
+      const BufferAddress& output = beside(job_.rounds.buffer(rank), 0);
+      all = all && input.piece != 0 && output.piece != 0 && input.address != output.address;
     }
-    return true;
+    return all;
   }
 
   /// Counts are part of the fingerprint, so this holds; but no rank ever reads beyond another's buffer, whatever was
@@ -202,6 +215,21 @@ class ReferenceSteps final : public SharedSteps {
     }
   }
 
+  /// Where a part of every rank's input is, by rank: mapped, or read into this rank's room.
+  template <typename Input>
+  [[nodiscard]] auto sources(Stretch part, const Input& input) {
+    const std::size_t skipped = part.first * job_.element_bytes, bytes = part.count * job_.element_bytes;
+    const std::byte* const own = job_.block(0, job_.rank).input + skipped;
+    return [this, skipped, bytes, own, input](std::uint32_t from) -> const std::byte* {
+      if (from == job_.rank) return own;
+      const BufferAddress theirs = input(from);
+      if (const std::byte* mapped = memory_.map(from, theirs)) return mapped + skipped;
+      std::byte* const read = memory_.room(job_.ranks * bytes).data() + from * bytes;
+      if (!memory_.read(from, read, theirs.address + skipped, bytes)) unreadable(from);
+      return read;
+    };
+  }
+
   /// Sums one part of this rank's share, or of its block of a reduce_scatter.
   bool add() {
     const Block& block = job_.block(0, job_.rank);
@@ -209,23 +237,55 @@ class ReferenceSteps final : public SharedSteps {
     const std::size_t most = std::min(kReducedOfRank, kReducedBytes / job_.ranks) / kCacheLine * kCacheLine;
     const std::size_t count = std::min(share.count - at_, std::max(most, kCacheLine) / job_.element_bytes);
     if (count > 0) {
-      const std::size_t skipped = (share.first + at_) * job_.element_bytes, bytes = count * job_.element_bytes;
-      const std::span<std::byte> room = memory_.room(job_.ranks * bytes);
-      const auto source = [&](std::uint32_t from) -> const std::byte* {
-        if (from == job_.rank) return block.input + skipped;
-        const BufferAddress& input = input_of(from);
-        if (const std::byte* mapped = memory_.map(from, input)) return mapped + skipped;
-        std::byte* const read = room.data() + from * bytes;
-        if (!memory_.read(from, read, input.address + skipped, bytes)) unreadable(from);
-        return read;
-      };
-      job_.reduce_all(block.output + skipped, count, source, job_.streams && block.output != block.input);
+      const Stretch part{share.first + at_, count};
+      const auto input = [&](std::uint32_t from) { return input_of(from); };
+      job_.reduce_all(block.output + part.first * job_.element_bytes, count, sources(part, input),
+                      job_.streams && block.output != block.input);
       at_ += count;
     }
     if (at_ < share.count) return false;
     phase_ = shares_ ? Phase::collect : Phase::close;
     if (shares_) plan_collection(block);
     return true;
+  }
+
+  /// Offers are gone after their round.
+  void plan_relay() {
+    phase_ = Phase::relay;
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+      inputs_.push_back(offer_of(rank).buffer);
+      outputs_.push_back(beside(job_.rounds.buffer(rank), 0));
+    }
+  }
+
+  /// Sums this rank's share of a piece, and copies the others' of the one before.
+  void relay() {
+    const Block& block = job_.block(0, job_.rank);
+    const std::size_t piece = kRelayedBytes / job_.element_bytes;
+    const auto share = [&](std::uint32_t of, std::size_t first) {
+      return job_.share(of, {first, std::min(piece, block.elements - std::min(block.elements, first))});
+    };
+    const Stretch mine = share(job_.rank, at_);
+    std::array<Beside::Move, kMostRanksOfHost> taken;
+    std::size_t moves = 0;
+    for (std::uint32_t step = 1; step < job_.ranks && at_ > 0; ++step) {
+      const std::uint32_t from = (job_.rank + step) % job_.ranks;
+      const Stretch theirs = share(from, at_ - piece);
+      const Copy copy = share_of(from, outputs_[from], block, theirs);
+      const std::byte* const mapped = memory_.map(from, copy.source);
+      if (mapped != nullptr && theirs.count == mine.count) {
+        taken[moves++] = {copy.to, mapped};
+      } else if (!copied(copy, 0, theirs.count * job_.element_bytes)) {
+        unreadable(from);
+      }
+    }
+    const Beside beside{.taken = std::span(taken).first(moves)};
+    if (mine.count > 0) {
+      const auto input = [&](std::uint32_t rank) { return inputs_[rank]; };
+      job_.reduce_all_beside(block.output + mine.first * job_.element_bytes, mine.count, sources(mine, input), beside);
+    }
+    if (at_ >= block.elements) phase_ = Phase::close;
+    at_ += piece;
   }
 
   [[noreturn]] void unreadable(std::uint32_t rank) const {
@@ -238,14 +298,18 @@ class ReferenceSteps final : public SharedSteps {
   void plan_collection(const Block& block) {
     for (std::uint32_t step = 1; step < job_.ranks; ++step) {
       const std::uint32_t from = (job_.rank + step) % job_.ranks;
-      const Stretch share = job_.share(from, {0, block.elements});
-      const std::size_t skipped = share.first * job_.element_bytes;
-      BufferAddress source = beside(job_.rounds.buffer(from), 0);
-      source.address += skipped;
-      source.offset += skipped;
-      copies_.push_back({from, source, block.output + skipped, share.count});
+      copies_.push_back(
+          share_of(from, beside(job_.rounds.buffer(from), 0), block, job_.share(from, {0, block.elements})));
     }
     at_ = 0;
+  }
+
+  /// The copy of a part of what `from` has summed.
+  [[nodiscard]] Copy share_of(std::uint32_t from, BufferAddress output, const Block& block, Stretch part) const {
+    const std::size_t skipped = part.first * job_.element_bytes;
+    output.address += skipped;
+    output.offset += skipped;
+    return {from, output, block.output + skipped, part.count};
   }
 
   /// Copies one part of what is to be copied.
@@ -297,8 +361,9 @@ class ReferenceSteps final : public SharedSteps {
   bool failed_ = false;                  // to read data that is only to be moved
   std::unique_ptr<SharedSteps> staged_;  // used instead if something cannot be read
   std::vector<Copy> copies_;
-  std::size_t next_ = 0;  // copy
-  std::size_t at_ = 0;    // current element of it, or of the share that is summed
+  std::vector<BufferAddress> inputs_, outputs_;  // by rank, if relayed
+  std::size_t next_ = 0;                         // copy
+  std::size_t at_ = 0;                           // current element of it, or of the share that is summed
 };
 
 }  // namespace

@@ -55,21 +55,29 @@ struct SharedJob {
     if (elements > 0 && to != from) rounds.shown_copy()(to, from, elements * element_bytes);
   }
   /// Reduces what `source(rank)` points to, in rank order, so that results are equal wherever they are computed. `past`
-  /// the caches, if `to` is none of the sources; then also to `shown`, if not null.
+  /// the caches, if `to` is none of the sources.
   template <typename Source>
-  void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false,
-                  std::byte* shown = nullptr) const {
-    std::array<const std::byte*, kMostRanksOfHost> sources;
-    for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
-    const std::span operands = std::span(sources).first(ranks);
-    if (past && shown != nullptr) return reduce_past_and_show(call.dtype, call.op, to, operands, elements, shown);
-    if (past) return reduce_past(call.dtype, call.op, to, operands, elements);
-    rounds.peer_reads().sum(call.dtype, call.op, to, operands, elements);
+  void reduce_all(std::byte* to, std::size_t elements, const Source& source, bool past = false) const {
+    if (past) return reduce_all_beside(to, elements, source, {});
+    const auto operands = operands_of(source);
+    rounds.peer_reads().sum(call.dtype, call.op, to, std::span(operands).first(ranks), elements);
+  }
+  /// The same past the caches, and what is moved beside it.
+  template <typename Source>
+  void reduce_all_beside(std::byte* to, std::size_t elements, const Source& source, const Beside& beside) const {
+    const auto operands = operands_of(source);
+    reduce_past_beside(call.dtype, call.op, to, std::span(operands).first(ranks), elements, beside);
+  }
+  template <typename Source>
+  [[nodiscard]] std::array<const std::byte*, kMostRanksOfHost> operands_of(const Source& source) const {
+    std::array<const std::byte*, kMostRanksOfHost> operands;
+    for (std::uint32_t from = 0; from < ranks; ++from) operands[from] = source(from);
+    return operands;
   }
   /// The part of a stretch that rank `of` reduces: whole cache lines.
   [[nodiscard]] Stretch share(std::uint32_t of, Stretch whole) const {
     const std::size_t line = kCacheLine / element_bytes;
-    const std::size_t each = (whole.count / ranks + line) / line * line;
+    const std::size_t each = (whole.count + ranks * line - 1) / (ranks * line) * line;
     const std::size_t begin = std::min(whole.count, of * each);
     return {whole.first + begin, std::min(whole.count - begin, each)};
   }

@@ -11,8 +11,12 @@
 //                rank 0  [ a0 b0 ] ---> |    b0 |  a = a0+a1 ---> | a |  ---> [ a b ]
 //                rank 1  [ a1 b1 ] ---> | a1    |  b = b0+b1 ---> | b |  ---> [ a b ]
 //
+//                If outputs go past the caches, the sum, the copies and what the next round shows are one loop.
+//
 // Sums are computed in rank order, so they are equal on all ranks.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "core/one_host/shared_job.hpp"
 #include "core/one_host/shared_steps.hpp"
@@ -134,40 +138,27 @@ class TwoShotSteps final : public SharedSteps {
       : job_(job),
         block_(job.call.blocks.front()),
         piece_(piece_bytes(job.ranks) / job.element_bytes),
-        share_(whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {}
+        share_(whole_lines(job.share(0, piece(0)).count * job.element_bytes)) {
+    // What an output in place overwrites has just been read, so it lies in the caches.
+    job_.streams = job_.streams && job_.reads && block_.output != block_.input;
+  }
 
   [[nodiscard]] bool done() const override { return finished_; }
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
 
   void show() override {
-    std::byte* const stage = next();
-    for (std::uint32_t to = 0; to < job_.ranks; ++to) {
-      const Stretch share = job_.share(to, piece(first_));
-      if (to != job_.rank) job_.show(stage + place(job_.rank, to), input(share), share.count);
-    }
+    if (first_ == 0) show_piece(piece(0));
   }
 
+  // All peers are in this round, so the next buffer is free: what the next round shows goes there.
   bool read() override {
-    const Stretch share = job_.share(job_.rank, piece(first_));
-    // All peers are in this round, so the next buffer is free: the sum goes there and waits for show(). Copies take
-    // back lines that peers have read faster than sums do, so the sum is computed where only this rank reads; past the
-    // caches, where it would have to be read from memory, it goes to both.
-    std::byte* shown = next() + behind();
-    if (share.count > 0) {
-      std::byte* const sum = job_.reads ? output(share) : shown;
-      const bool past = job_.streams && job_.reads && block_.output != block_.input;
-      const auto source = [&](std::uint32_t from) {
-        return from == job_.rank ? input(share) : shown_by(from) + place(from, job_.rank);
-      };
-      job_.reduce_all(sum, share.count, source, past, shown);
-      if (!past) job_.show(shown, sum, share.count);
-    }
-    if (first_ > 0 && job_.reads) {
-      const Stretch before = piece(first_ - piece_);
-      for (std::uint32_t from = 0; from < job_.ranks; ++from) {
-        const Stretch theirs = job_.share(from, before);
-        if (from != job_.rank) job_.take(output(theirs), shown_by(from) + behind(), theirs.count);
-      }
+    const Stretch before = first_ > 0 ? piece(first_ - piece_) : Stretch{}, after = piece(first_ + piece_);
+    if (job_.streams && even(before) && even(after)) {
+      at_once(before, after);
+    } else {
+      sum();
+      if (job_.reads) take(before);
+      show_piece(after);
     }
     finished_ = first_ >= block_.elements;
     first_ += piece_;
@@ -175,6 +166,61 @@ class TwoShotSteps final : public SharedSteps {
   }
 
  private:
+  [[nodiscard]] auto sources_of(Stretch share) const {
+    return [this, share](std::uint32_t from) {
+      return from == job_.rank ? input(share) : shown_by(from) + place(from, job_.rank);
+    };
+  }
+
+  /// Shows the peers' shares of a piece.
+  void show_piece(Stretch of) {
+    for (std::uint32_t to = 0; to < job_.ranks; ++to) {
+      const Stretch share = job_.share(to, of);
+      if (to != job_.rank) job_.show(next() + place(job_.rank, to), input(share), share.count);
+    }
+  }
+
+  /// Copies take back lines that peers have read faster than sums do, so the sum is computed where only this rank
+  /// reads; past the caches, where it would have to be read from memory, it goes to both.
+  void sum() {
+    const Stretch share = job_.share(job_.rank, piece(first_));
+    if (share.count == 0) return;
+    std::byte* const shown = next() + behind();
+    std::byte* const to = job_.reads ? output(share) : shown;
+    if (job_.streams) return job_.reduce_all_beside(to, share.count, sources_of(share), {.also = shown});
+    job_.reduce_all(to, share.count, sources_of(share));
+    job_.show(shown, to, share.count);
+  }
+
+  /// Copies the others' shares of a sum.
+  void take(Stretch before) {
+    for (std::uint32_t from = 0; from < job_.ranks; ++from) {
+      const Stretch theirs = job_.share(from, before);
+      if (from != job_.rank) job_.take(output(theirs), shown_by(from) + behind(), theirs.count);
+    }
+  }
+
+  /// All three in one loop: the sum of this piece, past the caches, the others' of the one `before`, and what they need
+  /// of the one `after`.
+  void at_once(Stretch before, Stretch after) {
+    std::array<Beside::Move, kMostRanksOfHost> shown, taken;
+    std::size_t moves = 0;
+    for (std::uint32_t peer = 0; peer < job_.ranks; ++peer) {
+      if (peer == job_.rank) continue;
+      shown[moves] = {next() + place(job_.rank, peer), input(job_.share(peer, after))};
+      taken[moves++] = {output(job_.share(peer, before)), shown_by(peer) + behind()};
+    }
+    const Stretch share = job_.share(job_.rank, piece(first_));
+    job_.reduce_all_beside(
+        output(share), share.count, sources_of(share),
+        {.also = next() + behind(), .shown = std::span(shown).first(moves), .taken = std::span(taken).first(moves)});
+  }
+
+  /// Whether all ranks' shares of a piece are equally long.
+  [[nodiscard]] bool even(Stretch of) const {
+    return of.count == piece_ && job_.share(0, of).count * job_.ranks == piece_;
+  }
+
   /// Where in a turn what `from` contributes to the share of `to` is: a rank shows nothing to itself.
   [[nodiscard]] std::size_t place(std::uint32_t from, std::uint32_t to) const {
     return (to < from ? to : to - 1) * share_;

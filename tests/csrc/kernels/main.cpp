@@ -1,7 +1,7 @@
 // The kernels of this machine (SYNTONY_ISA chooses) against the portable ones, bit for bit: every type, every
 // operation, two to five operands, sizes with and without a remainder, read page by page or from several at a time,
-// written into the caches or past them. Half of the elements are random bits (including infinities, NaNs, subnormals),
-// half are small numbers of their format.
+// written into the caches or past them, alone or beside moves. Half of the elements are random bits (including
+// infinities, NaNs, subnormals), half are small numbers of their format.
 //
 //      kernels [SEED]        exit code 1, and the first difference, when they differ; 2 without that instruction set
 #include <array>
@@ -80,12 +80,24 @@ int compare(std::uint64_t seed) {
         const auto kernel = kReference.reduce[type][op];
         if (kernel == nullptr) continue;
         for (std::size_t count = 2; count <= kOperands; ++count) {
-          kernel(reference.data(), sources.data(), count, bytes, 1, nullptr);
+          kernel(reference.data(), sources.data(), count, bytes, 1, {});
           for (const auto reduce : {syntony::reduce, syntony::reduce_paged, syntony::reduce_past}) {
             reduce(dtype, static_cast<syntony::ReduceOp>(op), ours.data(), {sources.data(), count}, elements);
             if (!same(ours, reference, "reduction", traits.name, op, count, bytes)) return 1;
             ++compared;
           }
+          Bytes also(bytes), shown(bytes), taken(bytes);
+          const std::array<syntony::Beside::Move, 1> show{{{shown.data(), sources[0]}}},
+              take{{{taken.data(), sources[1]}}};
+          syntony::reduce_past_beside(dtype, static_cast<syntony::ReduceOp>(op), ours.data(), {sources.data(), count},
+                                      elements, {.also = also.data(), .shown = show, .taken = take});
+          if (!same(ours, reference, "reduction beside moves", traits.name, op, count, bytes) ||
+              !same(also, reference, "its second result", traits.name, op, count, bytes) ||
+              !same(shown, inputs[0], "what is shown beside it", traits.name, op, count, bytes) ||
+              !same(taken, inputs[1], "what is taken beside it", traits.name, op, count, bytes)) {
+            return 1;
+          }
+          ++compared;
         }
       }
       if (const auto kernel = kReference.scale[type]; kernel != nullptr) {
