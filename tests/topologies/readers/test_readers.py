@@ -45,6 +45,13 @@ def test_a_byte_order_mark_and_blank_lines_do_not_hide_a_format(form: str, tmp_p
     assert read(path).ranks == RANKS[form]
 
 
+@pytest.mark.parametrize("form", ["nccl-xml", "lstopo-xml", "nvidia-smi"])
+def test_a_machine_without_a_name_is_called_as_its_file(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "machine.of.ours"
+    path.write_text(FILES[form], encoding="utf-8")
+    assert read(path).name == "machine.of.ours"
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("forced", FORMATS)
 def test_a_format_can_be_forced(form: str, forced: str, tmp_path: Path) -> None:
