@@ -63,6 +63,13 @@ class WrongScheduleError(AssertionError):
     """An engine's schedule that the checker refuses: no time is printed for it."""
 
 
+def require_proven(schedule: Schedule) -> None:
+    """Raises WrongScheduleError unless the checker proves it."""
+    verdict = check_schedule(schedule)
+    if not verdict:
+        raise WrongScheduleError(f"engine {schedule.engine} made a schedule that is wrong: {verdict.fault}")
+
+
 def timed(make: Callable[[], Schedule]) -> tuple[Schedule, Seconds]:
     """A schedule that the checker has proven, and what making it took. Raises WrongScheduleError."""
     watch = Stopwatch()
@@ -83,7 +90,5 @@ class Stopwatch:
     def stop(self, schedule: Schedule) -> Seconds:
         """What making the schedule took. Raises WrongScheduleError."""
         seconds = self.read()
-        verdict = check_schedule(schedule)
-        if not verdict:
-            raise WrongScheduleError(f"engine {schedule.engine} made a schedule that is wrong: {verdict.fault}")
+        require_proven(schedule)
         return seconds

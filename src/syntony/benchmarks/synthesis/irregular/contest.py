@@ -27,9 +27,8 @@ from statistics import median, quantiles
 from syntony.base.arguments import count
 from syntony.base.command import UserError
 from syntony.base.wording import bytes_of
-from syntony.benchmarks.synthesis.irregular.by_auto import by_auto
+from syntony.benchmarks.synthesis.by_auto import by_auto
 from syntony.benchmarks.synthesis.networks.irregular import NETWORKS, random_network
-from syntony.benchmarks.synthesis.table import Stopwatch
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.synth.engines import auto
 from syntony.synth.engines.engine import OutOfTimeError
@@ -94,13 +93,11 @@ def every_case() -> list[Case]:
 def measured(case: Case, budget: float) -> Result:
     """Asks `auto`, then every engine that may be faster, each with so much processor time, one after another."""
     topology, collective = case.problem()
-    watch = Stopwatch()
     try:
         best, _ = by_auto(topology, collective, case.size, budget)
     except OutOfTimeError:
         result = Result(case, "(no answer)", float("inf"), float("inf"))
     else:
-        watch.stop(best.schedule)
         assert best.schedule.bounds is not None
         result = Result(case, best.engine, best.seconds, best.schedule.bounds.seconds(case.size))
         if result.seconds <= CLOSE * result.bound:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syntony.benchmarks.synthesis.irregular.by_auto import by_auto
+from syntony.benchmarks.synthesis.by_auto import by_auto
 from syntony.benchmarks.synthesis.networks.irregular import NETWORKS
-from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.synthesis.table import Row, proven_table
 from syntony.benchmarks.tables import Part
 from syntony.synth.model.collective import Collective
 
@@ -38,9 +38,7 @@ def _rows() -> Iterator[Row]:
         cells: list[str] = []
         over = []
         for size in SIZES:
-            watch = Stopwatch()
             found, took = by_auto(topology, Collective.make(kind, topology.ranks), size, SECONDS)
-            watch.stop(found.schedule)
             assert found.schedule.bounds is not None
             over.append(found.seconds / found.schedule.bounds.seconds(size))
             cells += [found.engine, f"{found.seconds * 1e6:.4g}", f"{over[-1]:.2f}", f"{took:.1f}"]

@@ -30,8 +30,8 @@ import numpy as np
 
 from syntony.base.quantity import size as bytes_in
 from syntony.base.wording import bytes_of
-from syntony.benchmarks.synthesis.irregular.by_auto import by_auto
-from syntony.benchmarks.synthesis.table import Row, Stopwatch
+from syntony.benchmarks.synthesis.by_auto import by_auto
+from syntony.benchmarks.synthesis.table import Row
 from syntony.benchmarks.tables import Part, Table
 from syntony.synth.model.collective import Collective
 from syntony.synth.simulation.flows import Flows, Paths, simulate_flows
@@ -132,9 +132,7 @@ def _rows(shapes: Sequence[Sequence[int]], sizes: Sequence[int], budget: float) 
         collective = Collective.make("all_reduce", topology.ranks)
         peers = [[make(shape, whole=whole) for whole in (True, False)] for make in (swing, trivance)]
         for size in sizes:
-            watch = Stopwatch()
             found, took = by_auto(topology, collective, size, budget)
-            watch.stop(found.schedule)
             theirs = [min(seconds_of(parts, topology, shape, size) for parts in forms) for forms in peers]
             assert found.schedule.bounds is not None
             cells = (
