@@ -67,7 +67,7 @@ MOST_HOPS = 1_200
 """Manners with more hops of homes' pieces are skipped, except for whole blocks: growing them takes seconds."""
 SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
-ENOUGH = 1.002
+ENOUGH = 1.0005
 """A schedule within this factor of the proven minimum is not improved."""
 GAIN = 0.995
 """A schedule is reported before the end if it takes at most this part of the time of the last one that was."""
