@@ -363,7 +363,7 @@ class _Agenda:
     def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
         """Slow ones that have not begun, in their order, as long as there is time for a result; then what took the
         least time goes on."""
-        if self._beside and not (paused and self._budget.left() <= SCRAP * self._turn):
+        if self._beside and not (paused and self._budget.left() < max(LEAST_TURN, SCRAP * self._turn)):
             return self._slow_question()
         return Resumed(min(paused, key=lambda name: paused[name])) if paused else None
 
