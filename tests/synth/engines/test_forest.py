@@ -22,10 +22,12 @@ from syntony.synth.engines.forest.rerouted import even_parts
 from syntony.synth.engines.forest.search import pack, run
 from syntony.synth.engines.forest.trees import Trees, common_weights, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees, binary_trees
+from syntony.synth.engines.workers import seconds_at
 from syntony.synth.model.collective import MOST_WEIGHT, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.long_messages import estimate
+from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.graph.wiring import Wiring
@@ -267,6 +269,31 @@ def test_no_packing_of_so_many_trees_is_faster(topology: Topology, trees: int, k
             assert roots * trees <= sum(room for room, out in zip(found, leaving, strict=True) if out)
             crowded |= roots * trees > sum(room for room, out in zip(last, leaving, strict=True) if out)
     assert crowded
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_no_lane_of_deep_trees_waits_for_a_slice_that_is_on_its_way(kind: str) -> None:
+    """With a step for every hop, four trees that share lanes take 1.27 times as long as the bound."""
+    topology, size = parse("frontier:groups=1,switches=8,nodes=2"), 1 << 30
+    schedule = run(topology, Collective.make(kind, topology.ranks), size, Budget())
+    assert check_schedule(schedule)
+    assert schedule.bounds is not None
+    assert seconds_at(schedule, size) <= 1.02 * schedule.bounds.seconds(size)
+
+
+def test_trees_are_in_time_if_steps_are_as_many_turns_apart_as_a_hop_takes() -> None:
+    """Two trees along the same chain: the turn of a lane takes as long as two slices."""
+    turn = 2 * executor_slice(4)
+    for latency, steps in ((0.0, [0, 1, 2]), (0.4, [0, 1, 2]), (0.5, [0, 1, 3]), (1.0, [0, 2, 4]), (1.2, [0, 2, 4])):
+        wiring = Wiring("chain")
+        for rank in range(4):
+            wiring.rank((rank, 0))
+        for rank in range(3):
+            wiring.cable(rank, rank + 1, Fraction(1), latency * turn)
+        column = np.tile(np.arange(3), (2, 1))
+        trees = Trees(np.zeros(2, int), np.ones(2, int), column, column + 1, column, np.arange(4), np.arange(0, 6, 2))
+        assert trees.steps().tolist() == [[0, 1, 2]] * 2
+        assert trees.in_time(wiring.topology()).steps().tolist() == [steps] * 2
 
 
 @pytest.mark.parametrize(

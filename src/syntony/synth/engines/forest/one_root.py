@@ -8,6 +8,9 @@ meet on a link keep the same pace. Which trees do so, no count of links tells; s
     equal hosts                         those of two hosts, along two binary trees        forest/two_trees.py
     otherwise                           exact ones, also on as little of fast links as    forest/packing.py
                                         they need                                         forest/narrowed.py
+
+Trees that share lanes at different depths stream only if a lane's turns are no earlier than its slices (`in_time` in
+forest/trees.py); that, too, is simulated.
 """
 
 from __future__ import annotations
@@ -70,9 +73,13 @@ def of_one_root(network: Network, bound: Throughput, tell: Callable[[Trees], Non
             continue
         seconds = trees.seconds_per_byte(network.topology)
         if seconds <= (1 + most) * least:
-            if shape in (passed_on, nic_to_nic) or (large and _seconds(network, trees) <= STREAMING * least * LONG):
+            if shape in (passed_on, nic_to_nic):
                 return trees
             ways.append(trees)
+            if large:
+                took, timed = _timed(network, trees)
+                if took <= STREAMING * least * LONG:
+                    return timed
         if seconds < fastest:
             fastest = seconds
             tell(trees)
@@ -88,11 +95,21 @@ def of_one_root(network: Network, bound: Throughput, tell: Callable[[Trees], Non
 
 def _streaming(network: Network, ways: list[Trees]) -> Trees:
     """Of those whose broadcast is about the fastest, the shallowest, then the fewest."""
-    if len(ways) > 1:
-        seconds = [_seconds(network, trees) for trees in ways]
-        near = (1 + GOOD) * min(seconds)
-        ways = [trees for trees, took in zip(ways, seconds, strict=True) if took <= near]
-    return min(ways, key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)))
+    timed = [_timed(network, trees) for trees in ways]
+    near = (1 + GOOD) * min(took for took, _ in timed)
+    return min(
+        (trees for took, trees in timed if took <= near),
+        key=lambda trees: (int(trees.depths().max(initial=0)), len(trees.root)),
+    )
+
+
+def _timed(network: Network, trees: Trees) -> tuple[float, Trees]:
+    """Simulated seconds of a broadcast of LONG bytes; the trees in time, if that is clearly faster."""
+    seconds, in_time = _seconds(network, trees), trees.in_time(network.topology)
+    if np.array_equal(in_time.steps(), trees.steps()):
+        return seconds, trees
+    later = _seconds(network, in_time)
+    return (later, in_time) if later <= (1 - GOOD) * seconds else (seconds, trees)
 
 
 def _narrow(network: Network) -> Trees:

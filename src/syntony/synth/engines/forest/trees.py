@@ -16,6 +16,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.routes import MAX_PARALLEL, routes_between
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import ValueBuilder
+from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.topologies.topology import Topology
 
 ENGINE = "forest"
@@ -35,6 +36,8 @@ class Trees:
     root, weight        (T,)      whose block, and how much of it
     src, dst, route     (T, n-1)  of every edge; the route is an index
     offset, link                  route r takes link[offset[r]:offset[r+1]] of the topology
+    turns                         steps from hop to hop, rounded down: the turns of a lane after which a slice of a long
+                                  message goes on (simulation/moves.py)
     """
 
     root: Integers
@@ -44,6 +47,7 @@ class Trees:
     route: Integers
     offset: Integers
     link: Integers
+    turns: float = 1.0
 
     def cut(self, tree: Integers, weight: Integers) -> Trees:
         """Cuts trees: piece i is a copy of tree[i] with weight[i]."""
@@ -54,6 +58,26 @@ class Trees:
         """(T, n-1): the distance from the root at which each edge begins."""
         src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
         return _solve.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
+
+    def steps(self) -> Integers:
+        """(T, n-1): the step of each edge."""
+        depths = self.depths()
+        return (depths * self.turns).astype(depths.dtype)
+
+    def in_time(self, topology: Topology) -> Trees:
+        """The trees of a broadcast with turns such that a lane's turn does not come before its slice.
+
+        A turn is as long as the fullest link needs for a slice of all trees. The slice goes on once it has arrived,
+        which is later by the latency of a hop. Where lanes carry several trees at different depths, turns that come too
+        early make them wait for each other.
+        """
+        if not self.route.size:
+            return self
+        route, alpha = self.route.reshape(-1), np.asarray([link.alpha for link in topology.links])
+        latency = np.add.reduceat(alpha[self.link], self.offset[:-1])[route].max()
+        share = int(self.weight.max()) / int(self.weight.sum())
+        turn = self.seconds_per_byte(topology) * executor_slice(self.src.shape[1] + 1) / share
+        return replace(self, turns=1 + latency / turn)
 
     def seconds_per_byte(self, topology: Topology) -> float:
         """Of a broadcast along the trees: for which its fullest link is busy."""
@@ -66,10 +90,10 @@ class Trees:
 
 
 def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
-    """The schedule in which each tree carries a chunk, by depth."""
+    """The schedule in which each tree carries a chunk, in the steps of its edges."""
     block = np.zeros_like(trees.root) if collective.kind == "broadcast" else trees.root
     cut = replace(collective, chunks=ChunkTable(block, trees.weight))
-    step = trees.depths().reshape(-1)
+    step = trees.steps().reshape(-1)
     # Short numbers are sorted by radix, which is much faster.
     order = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
     chunk = np.repeat(np.arange(len(trees.root)), trees.src.shape[1])[order]
