@@ -15,6 +15,7 @@ from syntony.overlap.layouts.reshard import Piece, held, reshard
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.model_spec import model_named
 from syntony.overlap.step.models import Form, layers_of
+from syntony.overlap.step.pipelines.chunks import chunks_of
 from tests.sampled import examples
 
 MODEL = model_named("gpt:hidden=64,blocks=4,heads=4")
@@ -33,6 +34,7 @@ def bytes_of(pieces: list[Piece]) -> set[tuple[int, int]]:
 LAYOUTS = st.one_of(
     st.builds(Layout, dp=st.integers(1, 8), zero=st.integers(0, 3)),
     st.builds(Layout, dp=st.integers(1, 3), tp=st.sampled_from([1, 2, 4]), pp=st.integers(1, 3), zero=st.just(1)),
+    st.builds(Layout, dp=st.integers(1, 3), cp=st.integers(1, 2), zero=st.sampled_from([0, 1])),
     st.builds(Layout, dp=st.just(2), pp=st.just(2), zero=st.sampled_from([0, 2]), schedule=st.just("chimera"),
               microbatches=st.just(2)),
 )  # fmt: skip
@@ -84,6 +86,32 @@ def test_replicas_that_spread_their_updates() -> None:
     assert firsts == [SIZES[0] * part // 4 for part in (0, 2, 1, 3)]
     assert reshard(holding(Layout(dp=4, zero=1)), found).bytes == 0  # the same parts, on other ranks' machines
     assert reshard(holding(replace(layout, spread=False)), found).bytes == 0
+
+
+def test_ranks_are_numbered_as_in_the_mesh() -> None:
+    """tp innermost, stages outermost."""
+    layout = Layout(dp=3, tp=2, pp=2)
+    chunks = chunks_of(layers_of(MODEL, layout, Form(element=1)), layout)
+    for rank, mine in enumerate(holding(layout)):
+        half = rank % 2
+        assert mine == [(i, SIZES[i] * half // 2, SIZES[i] * (half + 1) // 2) for i in chunks[rank // 6]]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_copies_of_experts_share_their_state(zero: int) -> None:
+    """Each of two copies of an expert keeps half of its state, if any is sharded."""
+    model = model_named("gpt:hidden=64,blocks=2,heads=4,experts=4")
+    layout = Layout(dp=4, ep=2, zero=zero)
+    whole = layers_of(model, Layout(), Form(element=1))
+    layers = layers_of(model, layout, Form(element=1))
+    found = held([layer.weights for layer in whole], layers, layout)
+    experts = next(i for i, layer in enumerate(layers) if layer.expert)
+    spans = [[(piece.begin, piece.end) for piece in mine if piece.layer == experts] for mine in found]
+    cuts = [whole[experts].weights * part // 4 for part in range(5)]
+    if zero:
+        assert spans == [[(cuts[part], cuts[part + 1])] for part in (0, 2, 1, 3)]  # ranks 0 and 2 have the same experts
+    else:
+        assert spans == [[(0, cuts[2])], [(cuts[2], cuts[4])]] * 2
 
 
 def test_a_grid_is_refused() -> None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from syntony.overlap.predict.simulation import Timeline
-from syntony.overlap.step.graph import LayerSpec
-from syntony.overlap.step.layout import Layout, Parallel
+from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.sharding import Sharding
 
@@ -48,16 +47,8 @@ def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
     graph = timeline.plan.graph
     if graph.layout is None:
         raise ValueError("the step has no layout")
-    stays = [
-        sum(lasting(part, graph.layout, element) for part in _parts(layer, graph.layout)) for layer in graph.layers
-    ]
+    stays = [lasting(one, graph.layout, element) for one in Sharding.of_all(graph.layers, graph.layout)]
     found = dict.fromkeys(graph.devices, 0.0)
     for device, layer in {(op.device, op.layer) for op in graph if op.kind is Kind.FORWARD}:
-        found[device] += stays[layer]
+        found[device] += stays[layer] + stays[graph.shadow(layer)]
     return {device: size + timeline.peak.get(device, 0.0) for device, size in found.items()}
-
-
-def _parts(layer: LayerSpec, layout: Layout) -> list[Sharding]:
-    """The shardings of a layer and of its shadow, if it has one."""
-    own = Sharding.of(layer, layout)
-    return [own] if layer.shadow is None else [own, Sharding.of(layer.shadow, layout, shadow=True)]

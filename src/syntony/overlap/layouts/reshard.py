@@ -28,6 +28,7 @@ from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.pipelines.chunks import chunks_of
 from syntony.overlap.step.pipelines.pipelines import PIPELINES
 from syntony.overlap.step.pipelines.tasks import places
+from syntony.overlap.step.sharding import Sharding
 
 Integers = NDArray[np.int64]
 
@@ -88,21 +89,21 @@ def held(sizes: Sequence[int], layers: Sequence[LayerSpec], layout: Layout) -> l
     chunks = chunks_of(layers, layout)
     device = places(layout.pp, layout.chunks, row.valley)
     found: list[list[Piece]] = [[] for _ in range(layout.ranks)]
-    data, share = layout.dp * layout.cp, layout.sizes["dp"]
-    updating = layout.replicas if layout.spread else 1  # replicas of a shard, each of which updates a part of it
+    data, ranks = layout.dp * layout.cp, layout.sizes["dp"]
     for chunk, members in enumerate(chunks):
         stages = {device[chunk], layout.pp - 1 - device[chunk]} if row.twins else {device[chunk]}
         for layer in members:
-            spread = layout.ep if layers[layer].expert else 1
+            one, spread = Sharding.of(layers[layer], layout), layout.ep if layers[layer].expert else 1
             for stage in stages:
                 for at in range(data):
                     copy = at * layout.copies + (layout.copies > 1 and 2 * stage >= layout.pp)
                     for t in range(layout.tp):
                         block, blocks = (at % spread) * layout.tp + t, layout.tp * spread
-                        shard, shards = 0, 1
-                        if layout.zero and spread == 1:
-                            shard, shards = copy % share * updating + copy // share % updating, share * updating
-                        begin, end = (sizes[layer] * (block * shards + shard + k) // (blocks * shards) for k in (0, 1))
+                        shard = at // spread if one.lane == "edp" else copy % ranks
+                        part = (shard * one.replicas + copy // ranks % one.replicas) % one.parts
+                        begin, end = (
+                            sizes[layer] * (block * one.parts + part + k) // (blocks * one.parts) for k in (0, 1)
+                        )
                         if end > begin:
                             found[(stage * data + at) * layout.tp + t].append(Piece(layer, begin, end))
     return found

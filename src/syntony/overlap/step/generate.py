@@ -94,7 +94,7 @@ class _Step:
         nothing = LayerSpec("", 0, ())
         self.count = len(layers)
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
-        self.sharding = [Sharding.of(layer, layout, shadow=i >= self.count) for i, layer in enumerate(self.layers)]
+        self.sharding = Sharding.of_all(layers, layout)
         self.layout, self.order, self.chunks, self.apart = layout, order, chunks, apart
         self.chunk_of = [chunk for chunk, members in enumerate(chunks) for _ in members]
         self.here = 0  # the current device

@@ -12,10 +12,11 @@ shadow, the experts that move to the tokens; `data` for layers that all replicas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syntony.overlap.step.graph import LayerSpec
-from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.layout import Parallel
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,14 @@ class Sharding:
     weights: int
 
     @classmethod
-    def of(cls, layer: LayerSpec, layout: Layout, shadow: bool = False) -> Sharding:
+    def of_all(cls, layers: Sequence[LayerSpec], layout: Parallel) -> list[Sharding]:
+        """By layer, and behind them all by shadow (Graph.shadow); a layer without one has a shadow without weights."""
+        nothing = LayerSpec("", 0, ())
+        own = [cls.of(layer, layout) for layer in layers]
+        return own + [cls.of(layer.shadow or nothing, layout, shadow=True) for layer in layers]
+
+    @classmethod
+    def of(cls, layer: LayerSpec, layout: Parallel, shadow: bool = False) -> Sharding:
         """The sharding of a layer, or of one that is the `shadow` of another."""
         lane = "ep" if shadow else "edp" if layer.expert and layout.ep > 1 else "dp"
         if lane == "dp" and layout.replicas > 1 and layer.sums in ("whole", "split"):
@@ -60,6 +68,11 @@ class Sharding:
         return self.replicas > 1
 
     @property
+    def parts(self) -> int:
+        """The number of parts of the weights, each of which another rank updates."""
+        return (self.ranks if self.level else 1) * self.replicas
+
+    @property
     def updated(self) -> float:
         """Bytes of the weights that a rank updates."""
-        return self.weights / (self.ranks if self.level else 1) / self.replicas
+        return self.weights / self.parts

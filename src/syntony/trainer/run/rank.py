@@ -27,6 +27,7 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
+from syntony.overlap.step.sharding import Sharding
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
 from syntony.trainer.model.places import Places
@@ -269,7 +270,9 @@ class Rank:
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
         parts = self.parts_of(plan)
         kept = {i: part for i, part in parts.items() if i in mine and part[0].weights}
-        layers = {i: self._sharded(i, plan, mesh, *part) for i, part in kept.items()}
+        sharding = Sharding.of_all(plan.graph.layers, mesh.layout)
+        by_factors = {i for i, layer in enumerate(plan.graph.layers) if layer.sums == "factors"}
+        layers = {i: self._sharded(i, sharding[i], i in by_factors, mesh, *part) for i, part in kept.items()}
         first = {i: sharded.flat.begin(config.run.seed, sharded.layer.name) for i, sharded in layers.items()}
         self.plan = plan
         self.runner = PlanRunner(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
@@ -371,32 +374,29 @@ class Rank:
             parts = [self.updates.memories(shard)[kind] if kind else shard.updated for shard in sharded.shards]
             yield kind, self.world.assembled(sharded, parts)
 
-    def _sharded(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> ShardedLayer:
-        """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
-        zero = plan.graph.layout.zero if plan.graph.layout is not None else 0
-        lane, place, copies = "dp", "within", "replicas" if zero else "data"
-        sums = plan.graph.layers[index].sums if index < len(plan.graph.layers) else ""
-        if sums:
-            zero = 0 if sums in ("whole", "factors") else max(zero, 1)
-            flat_out = sums != "level" and mesh.layout.replicas > 1
-            lane, place = ("data", "data") if flat_out else ("dp", "within")
-            copies = "data" if not zero else "" if flat_out else "replicas"
-        if layer.expert:
-            lane, place, copies = "edp", "edp", "" if zero else "edp"
-        if index >= len(plan.graph.layers):
-            lane, place, copies, zero = "ep", "ep", "edp", 3
-        spreads = mesh.layout.spread and lane == "dp" and zero > 0
-        copies = "" if spreads else copies
-        replicas = (mesh.size("replicas"), mesh.place["replicas"]) if spreads else (1, 0)
+    def _sharded(
+        self, index: int, one: Sharding, by_factors: bool, mesh: Mesh, layer: Layer, flat: Flat
+    ) -> ShardedLayer:
+        """by_factors: gradients are made from all ranks' factors. Of several ranks with the same weights, the first
+        counts the squares of their gradients for the norm."""
+        copies = ""  # the lane of the ranks with the same weights
+        if one.lane == "ep":
+            copies = "edp"
+        elif not one.level:
+            copies = "edp" if one.lane == "edp" else "data"
+        elif one.lane == "dp" and not one.spreads:
+            copies = "replicas"
+        replicas = (one.replicas, mesh.place["replicas"]) if one.spreads else (1, 0)
         sizes = self.config.parallel
-        n, turns = mesh.size(lane), self.config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)
+        turns = self.config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
         counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
         leaves, factors = turns * layer.sources, None
-        if sums == "factors":
-            factors, leaves = Factors.of(self._factors(layer), turns, n), turns * n
-        zero = zero if n > 1 else min(zero, 1) if spreads else 0
-        return ShardedLayer(index, layer, flat, lane, n, mesh.place[place], zero, replicas, leaves, counted, factors)
+        if by_factors:
+            factors, leaves = Factors.of(self._factors(layer), turns, one.ranks), turns * one.ranks
+        level = one.level if one.ranks > 1 else min(one.level, 1) if one.spreads else 0
+        place = mesh.place["within" if one.lane == "dp" else one.lane]
+        return ShardedLayer(index, layer, flat, one.lane, one.ranks, place, level, replicas, leaves, counted, factors)
 
     def _factors(self, layer: Layer) -> Form:
         """The factors of a microbatch's gradients of a layer's weights."""
