@@ -17,7 +17,7 @@ from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation import long_messages
-from syntony.synth.simulation.long_messages import Estimate, estimate
+from syntony.synth.simulation.long_messages import AGREED, STRETCHED, Estimate, estimate
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.result import Simulation
 from syntony.synth.simulation.schedule_simulator import simulate
@@ -113,14 +113,15 @@ def test_a_path_that_hides_another_is_not_taken_for_all() -> None:
     assert found.seconds == pytest.approx(seconds, rel=1e-6)
 
 
-def test_more_steps_than_slices_are_never_sure() -> None:
-    topology = parse("mesh:3x3")
-    collective = Collective.make("all_gather", topology.ranks)
-    whole = greedy.run(topology, collective, 1 << 30, Budget())
-    cut = in_slices(whole, 64)
-    size = size_of(cut, 40)
+@pytest.mark.parametrize("network", ["mesh:3x3", "mesh:3x3,alpha=300us", "mesh:3x3,alpha=2ms"])
+@pytest.mark.parametrize("kind", ["all_gather", "broadcast", "all_reduce"])
+def test_more_steps_than_slices_are_never_sure_but_near(network: str, kind: str) -> None:
+    topology = parse(network)
+    whole = greedy.run(topology, Collective.make(kind, topology.ranks), 1 << 30, Budget())
+    cut = in_slices(whole, 32)
+    size = size_of(cut, 24)
     found = estimate(cut, size, 4 * len(cut.transfers))
-    assert cut.steps > 40
-    assert not found.sure
-    assert found.seconds == pytest.approx(simulate(cut, size, executor_slice(9)).seconds, rel=found.error)
-    assert estimate(cut, size, 40 * len(cut.transfers)).error == 0
+    assert cut.steps > 24
+    assert AGREED < found.error <= STRETCHED
+    assert found.seconds == pytest.approx(simulate(cut, size, executor_slice(9)).seconds, rel=0.01)
+    assert estimate(cut, size, 24 * len(cut.transfers)).error == 0

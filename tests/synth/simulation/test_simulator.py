@@ -128,3 +128,16 @@ def test_trace_has_a_row_per_link_and_a_box_per_hop(tmp_path: Path) -> None:
     assert len(boxes) == 6
     assert max(box["ts"] + box["dur"] for box in boxes) == pytest.approx((found.seconds - ALPHA) * 1e6)
     assert {event["tid"] for event in events if event["ph"] == "M"} == set(range(6))
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 8])
+def test_consecutive_slices_of_a_message_share_a_box_where_there_are_many(together: int, tmp_path: Path) -> None:
+    """From the beginning of its first one to the end of its last one."""
+    slices, found = 8, simulate(ring(3), 3000, slice_bytes=125)
+    most = 6 * slices // together
+    assert write_trace(found, tmp_path / "trace.json", most) == together
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    boxes = [event for event in events if event["ph"] == "X"]
+    assert len(boxes) == 6 * -(-slices // together)
+    assert max(box["ts"] + box["dur"] for box in boxes) == pytest.approx(found.messages.left.max() * 1e6)
+    assert sum(box["dur"] for box in boxes) >= sum(found.messages.left - found.messages.start) * 1e6 * (1 - 1e-9)
