@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
+from syntony.overlap.commands.problem import layout_of
 from syntony.overlap.layouts.forecast import Forecaster
 from syntony.overlap.layouts.memory import needed
-from syntony.overlap.layouts.search import CHEAP, search
+from syntony.overlap.layouts.search import CHEAP, named, search
 from syntony.overlap.layouts.space import Candidate, Question, candidates
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.machine import MACHINES, cost_of
@@ -67,6 +68,14 @@ def test_nothing_that_fits_is_faster(model: str, ranks: int, sequences: int, mem
             if max(needed(timeline, asked.element).values()) <= memory:
                 everything.append(timeline.seconds)
     assert found.choices[0].seconds <= 1.01 * min(everything)
+
+
+def test_a_layout_is_named_as_the_option_takes_it() -> None:
+    found = search(Question(model_named(_DENSE), 4, 4, 1e12), _cost, seconds=math.inf, most=4)
+    for choice in found.choices:
+        told, batch = named(Candidate(choice.layout, choice.batch)).split(" --batch ")
+        assert layout_of(told) == choice.layout
+        assert int(batch) == choice.batch
 
 
 def test_memory_is_known_before_it_is_simulated() -> None:

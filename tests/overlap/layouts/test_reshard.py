@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.overlap.layouts.reshard import Piece, held, reshard
 from syntony.overlap.step.layout import Layout
@@ -130,3 +131,16 @@ def test_lost_ranks() -> None:
     assert found.bytes == 0
     with pytest.raises(UserError, match="are lost: nobody else holds them"):
         reshard(holding(Layout(dp=4, zero=3)), holding(Layout(dp=3, zero=3)), lost=[1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--lost", "4"], "--lost 4: there is no rank 4; --old has ranks 0..3"),
+        (["--lost", "one"], "--lost one: 'one' is not a rank; write such as 6,7"),
+        (["--new", "dp=2,zoro=1"], "--new dp=2,zoro=1: no key 'zoro' (did you mean zero?)"),
+    ],
+)
+def test_wrong_options_are_named(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overlap", "reshard", "--model", "gpt2", "--old", "dp=4", "--new", "dp=2", *wrong]) == 2
+    assert said in capsys.readouterr().err

@@ -115,25 +115,25 @@ def plan_of(asked: Problem, policy: str | None) -> Plan:
     return planned(chain_of(policy or "fifo"), asked.graph, asked.cost)
 
 
-def layout_of(text: str) -> Layout:
-    """`tp=8,pp=4,dp=4`. Raises UserError that lists the valid keys."""
+def layout_of(text: str, option: str = "--layout") -> Layout:
+    """`tp=8,pp=4,dp=4`, the value of an option. Raises UserError that lists the valid keys."""
     from syntony.overlap.step.layout import Clip, Layout
 
     kinds = {one.name: str(one.type) for one in fields(Layout)}
     found: dict[str, object] = {}
-    for key, value in pairs(text, f"--layout {text}").items():
+    for key, value in pairs(text, f"{option} {text}").items():
         kind = kinds.get(key)
         if kind is None:
-            raise UserError(f"--layout {text}: {unknown('key', key, kinds)}")
+            raise UserError(f"{option} {text}: {unknown('key', key, kinds)}")
         if kind == "int" and not (value.isascii() and value.isdecimal() and len(value) < 7):
-            raise UserError(f"--layout {text}: {key} is {value!r}; it must be a whole number")
+            raise UserError(f"{option} {text}: {key} is {value!r}; it must be a whole number")
         if kind == "bool" and value not in ("on", "off"):
-            raise UserError(f"--layout {text}: {key} is {value!r}; it must be on or off")
+            raise UserError(f"{option} {text}: {key} is {value!r}; it must be on or off")
         if kind.startswith("tuple"):
-            found[key] = _speeds_of(value, ":", f"--layout {text}: {key} is")
+            found[key] = _speeds_of(value, ":", f"{option} {text}: {key} is")
             continue
         if kind == "Clip" and value not in tuple(Clip):
-            raise UserError(f"--layout {text}: {key} is {value!r}; it must be {', '.join(Clip)}")
+            raise UserError(f"{option} {text}: {key} is {value!r}; it must be {', '.join(Clip)}")
         found[key] = {"int": int, "bool": "on".__eq__, "Clip": Clip}.get(kind, str)(value)  # type: ignore[operator]
     return Layout(**found)  # type: ignore[arg-type]
 

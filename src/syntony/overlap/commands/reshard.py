@@ -34,18 +34,18 @@ def run(options: argparse.Namespace) -> int:
     from syntony.overlap.step.model_spec import model_named
     from syntony.overlap.step.models import Form, layers_of
 
-    model, lost = model_named(options.model), _ranks(options.lost)
+    model = model_named(options.model)
     whole = layers_of(model, Layout(), Form(element=1))
     sizes = [layer.weights * options.state for layer in whole]
     holds = []
-    for text in (options.old, options.new):
-        layout = layout_of(text)
+    for option, text in (("--old", options.old), ("--new", options.new)):
+        layout = layout_of(text, option)
         layers = layers_of(model, layout, Form(element=1))
         if len(layers) != len(sizes):
             raise UserError(f"under {text} the model has other layers than whole: routers are apart where tp or cp are")
         holds.append(held(sizes, layers, layout))
     old, new = holds
-    found = reshard(old, new, lost)
+    found = reshard(old, new, _lost(options.lost, len(old)))
     matrix = found.matrix
     told: dict[str, Any] = {
         "bytes": found.bytes,
@@ -75,11 +75,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ranks(text: str) -> list[int]:
+def _lost(text: str, ranks: int) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
         if not (part.isascii() and part.isdecimal() and len(part) < 7):
             raise UserError(f"--lost {text}: {part!r} is not a rank; write such as 6,7")
+        if int(part) >= ranks:
+            raise UserError(f"--lost {text}: there is no rank {int(part)}; --old has ranks 0..{ranks - 1}")
     return [int(part) for part in parts]
 
 

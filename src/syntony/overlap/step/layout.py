@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from math import isqrt
 from typing import Literal, get_args
 
@@ -204,7 +203,7 @@ class Parallel:
         row = PIPELINES.get(self.schedule)
         return 2 if row is not None and row.twins else 1
 
-    @cached_property
+    @property
     def groups(self) -> Mapping[str, int]:
         """Ranks of each group that has more than one, by lane."""
         return {lane: size for lane, size in self.sizes.items() if size > 1 and (lane != "edp" or self.ep > 1)}
