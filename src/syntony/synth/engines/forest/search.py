@@ -9,7 +9,7 @@ with the least k that makes all these numbers whole. Then no cut is violated, so
           chunk 1:  0 ──▶ 2 ──▶ 1
 
 Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is forest/packing.py. Equal trees are one chunk
-of that weight. The steps are the trees' depth; a large message streams through them in slices.
+of that weight. The steps are the trees' depth, or ascend with it; a large message streams through them in slices.
 
 From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, if that is within 1 % of
 the bound (forest/orbits.py); the Schedule then lists these trees and the generators.
