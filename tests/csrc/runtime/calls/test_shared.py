@@ -97,7 +97,8 @@ def registered(rank: Rank) -> None:
         group.run("all_gather", "uint8", [1_200_000] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
     all_reduces(group, SMALL, _core.allocate(SMALL), _core.allocate(SMALL))
-    all_reduces(group, LARGE, _core.allocate(LARGE), _core.allocate(LARGE))
+    for size in (LARGE, LARGE + 1_000_004):  # relayed in pieces, the last one of uneven shares
+        all_reduces(group, size, _core.allocate(size), _core.allocate(size))
     group.shutdown()
 
 
