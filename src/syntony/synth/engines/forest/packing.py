@@ -31,11 +31,13 @@ FEWER_LOSS = Fraction(1, 1 << 12)
 Integers = NDArray[np.signedinteger]
 
 
-def filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = False, times: int = 1) -> Trees:
+def filled(
+    network: Network, owed: Integers, bound: Throughput, narrow: bool = False, times: int = 1, order: int = 0
+) -> Trees:
     """As many trees per unit of weight as make what the bound leaves to each link a whole number of them, or `times`
     as many; or nearly so, where these would be too many.
 
-    `narrow`: on as little of it as they need. Raises EngineError.
+    `narrow`: on as little of it as they need. `order`: as for `packed`. Raises EngineError.
     """
     per_unit = bound.seconds_per_byte / network.collective.unit
     room = {link.id: per_unit * link.bandwidth for link in network.links}
@@ -51,7 +53,7 @@ def filled(network: Network, owed: Integers, bound: Throughput, narrow: bool = F
             trees = [int((1 - FEWER_LOSS) * per_weight * weight) for weight in owed.tolist()]
             rooms = balanced(network, [int(per_weight * share) for share in room.values()])
         try:
-            return packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms)
+            return packed(network, trees, narrowed(network, trees, rooms) if narrow else rooms, order)
         except EngineError as error:
             raise (_uncounted(network) if countless else error) from None
 
@@ -65,32 +67,43 @@ def _uncounted(network: Network) -> EngineError:
     return EngineError(f"{what} needs more trees than can be counted; use --engine blink")
 
 
-def packed(network: Network, trees: list[int], room: list[int]) -> Trees:
-    """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
+def packed(network: Network, trees: list[int], room: list[int], order: int = 0) -> Trees:
+    """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError.
+
+    `order`: in which nodes and links are packed: 0 as in the network, else drawn with this seed. Other trees are found.
+    """
     topology, collective = network.topology, network.collective
     if max(sum(trees), sum(room)) >= MOST_COUNTED:
         raise _uncounted(network)
     relays = [node.id for node in topology.nodes if node.kind != "rank"]
-    number = {node: i for i, node in enumerate([*collective.members, *relays])}
+    luck = np.random.default_rng(order)
+    ranks, others, links = (
+        luck.permutation(count) if order else np.arange(count)
+        for count in (collective.ranks, len(relays), len(network.links))
+    )
+    nodes = [*np.asarray(collective.members)[ranks], *np.asarray(relays, np.int64)[others]]
+    number = {int(node): i for i, node in enumerate(nodes)}
+    ends = np.asarray([(number[link.src], number[link.dst]) for link in network.links], np.int32).reshape(-1, 2)[links]
     try:
         forest = _solve.pack_forest(
             len(number),
-            np.asarray([number[link.src] for link in network.links], np.int32),
-            np.asarray([number[link.dst] for link in network.links], np.int32),
-            np.asarray(room, np.int64),
-            np.asarray(trees, np.int64),
+            np.ascontiguousarray(ends[:, 0]),
+            np.ascontiguousarray(ends[:, 1]),
+            np.asarray(room, np.int64)[links],
+            np.asarray(trees, np.int64)[ranks],
         )
     except ValueError as error:
         raise EngineError(f"no forest for {collective.kind} on {topology.name}: {error}") from None
-    order = np.argsort(forest.root, kind="stable")
-    shape = (len(order), collective.ranks - 1)
-    ids = np.asarray([link.id for link in network.links], np.int64)
+    root = ranks[forest.root]
+    by_root = np.argsort(root, kind="stable")
+    shape = (len(by_root), collective.ranks - 1)
+    ids = np.asarray([link.id for link in network.links], np.int64)[links]
     return Trees(
-        forest.root.astype(np.int64)[order],
-        forest.multiplicity[order],
-        forest.tail.astype(np.int64).reshape(shape)[order],
-        forest.head.astype(np.int64).reshape(shape)[order],
-        forest.route.astype(np.int64).reshape(shape)[order],
+        root[by_root],
+        forest.multiplicity[by_root],
+        ranks[forest.tail].reshape(shape)[by_root],
+        ranks[forest.head].reshape(shape)[by_root],
+        forest.route.astype(np.int64).reshape(shape)[by_root],
         forest.route_offset,
         ids[forest.route_link],
     )

@@ -19,8 +19,9 @@ packed exactly all the same, if that leaves a gap above 1 %.
 
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root: of several shapes, those are taken that stream best in a simulation
-(forest/one_root.py). reduce_scatter and reduce are all_gather and broadcast in reverse (symmetry/reversal.py).
+Of trees that load links alike, those are taken that stream best in a simulation: of all ranks, in several orders of
+nodes and links (forest/paced.py); of one root, for a broadcast, of several shapes (forest/one_root.py). reduce_scatter
+and reduce are all_gather and broadcast in reverse (symmetry/reversal.py).
 
 all_reduce sums along one set of trees and copies along another. If dividing the links between both by a linear program
 is faster than reduce_scatter followed by all_gather (as on meshes: bounds/references.py), the roots get the shares of
@@ -30,8 +31,8 @@ that program, rounded to 1 part in 1,000. gather, scatter and all_to_all have no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -47,6 +48,7 @@ from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
 from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.one_root import of_one_root
 from syntony.synth.engines.forest.orbits import trees_by_orbits
+from syntony.synth.engines.forest.paced import paced
 from syntony.synth.engines.forest.packing import balanced, filled, packed
 from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
 from syntony.synth.model.collective import ChunkTable, Collective
@@ -104,8 +106,16 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 def _exact(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
     if collective.kind == "all_reduce":
-        schedule = _all_reduce(topology, collective, fixed, budget)
-        return _proven(replace(schedule, bounds=bounds_of(topology, schedule.collective, budget.for_bounds())))
+        summing = _all_reduce(topology, collective, fixed, budget)
+
+        def with_bounds(schedule: Schedule) -> Schedule:
+            return _proven(replace(schedule, bounds=bounds_of(topology, schedule.collective, budget.for_bounds())))
+
+        def tell_sums(schedule: Schedule) -> None:
+            if budget.better is not None:
+                budget.better(with_bounds(schedule))
+
+        return with_bounds(paced(summing, tell_sums, budget))
     way, copied = (topology.reversed(), collective.dual()) if collective.combining else (topology, collective)
 
     bounds = bounds_of(topology, collective, budget.for_bounds())
@@ -118,7 +128,9 @@ def _exact(topology: Topology, collective: Collective, fixed: int | None, budget
         if budget.better is not None:
             budget.better(along(trees))
 
-    return along(pack(way, copied, fixed, tell))
+    if collective.rooted:
+        return along(pack(way, copied, fixed, tell))
+    return paced(lambda order: along(pack(way, copied, fixed, order=order)), budget.better or (lambda _: None), budget)
 
 
 def _alone(topology: Topology, collective: Collective) -> bool:
@@ -188,12 +200,17 @@ def _trees(folded: Schedule | None) -> int:
 
 
 def pack(
-    topology: Topology, collective: Collective, fixed: int | None = None, tell: Callable[[Trees], None] = lambda _: None
+    topology: Topology,
+    collective: Collective,
+    fixed: int | None = None,
+    tell: Callable[[Trees], None] = lambda _: None,
+    order: int = 0,
 ) -> Trees:
     """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError.
 
     fixed   as near to it as `fixed` equal trees per root can be; if weights differ, that many per unit of weight
-    tell    called with the best trees so far, where others are still to be found
+    tell    called with the best trees so far of a broadcast, where others are still to be found
+    order   of nodes and links, for an all_gather (packing.packed)
     """
     network = Network(topology, collective)
     owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
@@ -204,21 +221,51 @@ def pack(
     if fixed is not None:
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
-        return packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
-    return of_one_root(network, bound, tell) if collective.kind == "broadcast" else filled(network, owed, bound)
+        return packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least), order)
+    if collective.kind == "broadcast":
+        return of_one_root(network, bound, tell)
+    return filled(network, owed, bound, order=order)
 
 
-def _all_reduce(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
+def _all_reduce(
+    topology: Topology, collective: Collective, fixed: int | None, budget: Budget
+) -> Callable[[int], Schedule]:
+    """By order of nodes and links: the schedule along trees for sums and trees for copies."""
     _, gather = in_owned_chunks(collective)
-    divided = None if fixed else _divided(topology, gather, budget)
-    up, down = divided or common_weights(*(pack(way, gather, fixed) for way in (topology.reversed(), topology)))
-    copies = spread(topology, gather, down)
-    whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
-    return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)
+    division = None if fixed else _divided(topology, gather, budget)
+
+    def halves(order: int) -> Iterator[Trees]:
+        if division is None:
+            for way in (topology.reversed(), topology):
+                yield pack(way, gather, fixed, order=order)
+        else:
+            for wires, room in zip((topology.reversed(), topology), division.rooms, strict=True):
+                yield packed(Network(wires, gather), division.trees, room, order)
+
+    def along(order: int) -> Schedule:
+        up, down = common_weights(*halves(order))
+        copies = spread(topology, gather, down)
+        whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
+        return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)
+
+    if division is not None:
+        try:
+            along(0)
+        except EngineError:
+            division = None
+    return along
 
 
-def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Trees, Trees] | None:
-    """Trees for sums and for copies that share the links as the linear program says; None if that is not faster."""
+@dataclass(frozen=True)
+class _Division:
+    """Links divided between sums and copies: trees by root, and how many of them each link takes, for either."""
+
+    trees: list[int]
+    rooms: list[list[int]]
+
+
+def _divided(topology: Topology, gather: Collective, budget: Budget) -> _Division | None:
+    """The links, divided as the linear program says; None if that is not faster."""
     network = Network(topology, gather)
     if gather.ranks == 1:
         return None
@@ -233,15 +280,12 @@ def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Tr
     total: defaultdict[tuple[int, int], float] = defaultdict(float)
     for link in network.links:
         total[link.src, link.dst] += float(link.bandwidth)
-    halves = []
-    for way, wires in ((best.up, topology.reversed()), (best.down, topology)):
+    rooms = []
+    for way in (best.up, best.down):
         room = [
             int(GRAIN * way[ends] / best.rate * float(link.bandwidth) / total[ends])
             for link in network.links
             for ends in [(link.src, link.dst)]
         ]
-        try:
-            halves.append(packed(Network(wires, gather), trees.tolist(), balanced(network, room)))
-        except EngineError:
-            return None
-    return common_weights(*halves)
+        rooms.append(balanced(network, room))
+    return _Division(trees.tolist(), rooms)
