@@ -57,6 +57,11 @@ class Budget(Deadline):
     chunks: int | None = None
     better: Callable[[Schedule], None] | None = field(default=None, compare=False)
 
+    def unheard(self) -> Budget:
+        """The same for an engine that works for another one, often on a part of the question: nobody hears what it
+        finds on the way, since that is no answer."""
+        return replace(self, better=None)
+
     def allows(self, schedule: Schedule) -> bool:
         """Whether it has no more chunks than the maximum."""
         return self.chunks is None or len(schedule.collective.chunks) <= self.chunks

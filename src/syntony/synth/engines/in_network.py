@@ -90,9 +90,9 @@ def _pipelined(topology: Topology, collective: Collective) -> Collective:
 def _among_ranks(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """An all_reduce in which switches only forward, all transfers listed."""
     try:
-        return expand(forest.run(topology, collective, size, budget))
+        return expand(forest.run(topology, collective, size, budget.unheard()))
     except EngineError:  # The engine does not support this topology.
-        return expand(greedy.run(topology, collective, size, budget))
+        return expand(greedy.run(topology, collective, size, budget.unheard()))
 
 
 def _beside(one: Schedule, share: Fraction, other: Schedule) -> Schedule:

@@ -120,7 +120,7 @@ class _Grid:
     def __init__(self, topology: Topology, collective: Collective, grid: Integers, size: int, budget: Budget) -> None:
         """Raises EngineError if the ranks of a line are not connected, or time runs out."""
         self._topology, self._collective, self._grid = topology, collective, grid
-        self._size, self._budget = size, budget
+        self._size, self._budget = size, budget.unheard()
         self._axes = [
             self._lines(np.moveaxis(grid, axis, -1).reshape(-1, grid.shape[axis])) for axis in range(grid.ndim)
         ]

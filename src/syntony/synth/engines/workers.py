@@ -140,6 +140,12 @@ class Question:
             yield from _cuts(found, self.size, budget)
 
     def _found(self, schedule: Schedule, busy: float, beat: float) -> Found:
+        """What the schedule is worth. Raises ValueError if it answers another question: no proof would notice."""
+        asked, got = self.collective, schedule.collective
+        same = (asked.kind, asked.ranks, asked.root) == (got.kind, got.ranks, got.root)
+        if not same or (schedule.topology is not self.topology and schedule.topology.links != self.topology.links):
+            asked_for = f"{asked.kind} on {self.topology.name}"
+            raise ValueError(f"engine {self.engine}, asked for {asked_for}, has {got.kind} on {schedule.topology.name}")
         seconds = seconds_at(schedule, self.size, beat, COMPARED)
         return Found(self.engine, schedule, seconds, busy=busy, promise=_promised(schedule, busy))
 

@@ -32,7 +32,7 @@ class LineSolver:
     """Solves lines, each distinct shape once."""
 
     def __init__(self, kind: str, size: int, budget: Budget) -> None:
-        self._kind, self._size, self._budget = kind, size, budget
+        self._kind, self._size, self._budget = kind, size, budget.unheard()
         self._solved: dict[object, Schedule] = {}
 
     def schedule(self, wires: Topology, solver: Solver, root: int) -> Schedule:

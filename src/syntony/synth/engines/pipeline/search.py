@@ -115,7 +115,7 @@ def _candidates(
             yield seconds, schedule
     for engine in (greedy, forest):
         with suppress(EngineError):
-            schedule = engine.run(topology, collective, size, budget)
+            schedule = engine.run(topology, collective, size, budget.unheard())
             yield simulate(schedule, size).seconds, schedule
             yield from glances(schedule, 1)
     finalists = list(dict.fromkeys(number for _, number in sorted(times)))[:FINALISTS]

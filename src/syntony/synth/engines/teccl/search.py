@@ -216,8 +216,7 @@ def _candidates(
     carrying = float(size * bounds.throughput.seconds_per_byte)
     for engine in engines:
         with suppress(EngineError):  # it does not support this collective or these wires
-            # What they find on the way is not cut yet; this engine reports what it has cut.
-            schedule = engine.run(topology, collective, size, replace(budget, better=None))
+            schedule = engine.run(topology, collective, size, budget.unheard())
             yield schedule
             if carrying > bounds.latency.seconds and len(schedule.transfers) <= MOST_TRANSFERS:
                 yield by_urgency(schedule, size)
