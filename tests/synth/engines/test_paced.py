@@ -6,8 +6,9 @@ import pytest
 
 from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.engines.engine import Budget
-from syntony.synth.engines.forest.paced import GOOD, LONG
+from syntony.synth.engines.forest.paced import GOOD
 from syntony.synth.engines.forest.search import pack, run
+from syntony.synth.engines.forest.streaming import LONG
 from syntony.synth.engines.forest.trees import spread
 from syntony.synth.engines.workers import seconds_at
 from syntony.synth.model.collective import Collective

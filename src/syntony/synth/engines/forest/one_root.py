@@ -27,11 +27,11 @@ from syntony.synth.engines.engine import EngineError
 from syntony.synth.engines.forest.nic_to_nic import nic_to_nic
 from syntony.synth.engines.forest.packing import filled
 from syntony.synth.engines.forest.passed_on import passed_on
+from syntony.synth.engines.forest.streaming import LONG, streaming_seconds
 from syntony.synth.engines.forest.trees import ROUNDING, Trees, spread
 from syntony.synth.engines.forest.two_trees import along_two_trees
 from syntony.synth.model.bound import Throughput
 from syntony.synth.model.network import Network
-from syntony.synth.simulation.long_messages import estimate
 
 LARGE = 192
 """From this many ranks on, exact trees are packed only if others leave a gap."""
@@ -42,10 +42,6 @@ SHALLOW = 0.03
 STREAMING = 1.05
 """On a large network, trees whose broadcast takes at most this many times as long as the bound are not compared with
 others."""
-LONG = 1 << 30
-"""Bytes of the broadcast by which sets of trees are compared."""
-JUDGED = 1 << 16
-"""Messages of its simulation, about."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -125,4 +121,4 @@ def _owed(network: Network) -> Integers:
 
 def _seconds(network: Network, trees: Trees) -> float:
     """Simulated, of a broadcast of LONG bytes."""
-    return estimate(spread(network.topology, network.collective, trees), LONG, JUDGED).seconds
+    return streaming_seconds(spread(network.topology, network.collective, trees))

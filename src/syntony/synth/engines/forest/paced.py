@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syntony.base.deadline import Deadline
+from syntony.synth.engines.forest.streaming import LONG, streaming_seconds
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.long_messages import estimate
 from syntony.synth.symmetry.throughput import seconds_per_byte
 
 MOST_ORDERS = 32
@@ -23,10 +23,6 @@ MOST_TRANSFERS = 1 << 13
 """Transfers of all schedules that are tried, about: some seconds."""
 GOOD = 1.01
 """A schedule that takes at most this many times as long as its fullest link is busy is not compared with others."""
-LONG = 1 << 30
-"""Bytes of the message by which schedules are compared."""
-JUDGED = 1 << 16
-"""Messages of its simulation, about."""
 
 
 def paced(along: Callable[[int], Schedule], tell: Callable[[Schedule], None], deadline: Deadline) -> Schedule:
@@ -38,19 +34,15 @@ def paced(along: Callable[[int], Schedule], tell: Callable[[Schedule], None], de
     orders = min(MOST_ORDERS, MOST_TRANSFERS // max(1, len(best.transfers)))
     if orders < 2:
         return best
-    fastest = _seconds(best)
+    fastest = streaming_seconds(best)
     for order in range(1, orders):
         if fastest <= GOOD * LONG * float(seconds_per_byte(best)) or deadline.passed():
             break
         if order == 1:
             tell(best)
         other = along(order)
-        seconds = _seconds(other)
+        seconds = streaming_seconds(other)
         if seconds < fastest:
             best, fastest = other, seconds
             tell(best)
     return best
-
-
-def _seconds(schedule: Schedule) -> float:
-    return estimate(schedule, LONG, JUDGED).seconds

@@ -34,6 +34,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,6 +243,7 @@ def _all_reduce(
             for wires, room in zip((topology.reversed(), topology), division.rooms, strict=True):
                 yield packed(Network(wires, gather), division.trees, room, order)
 
+    @cache
     def along(order: int) -> Schedule:
         up, down = common_weights(*halves(order))
         copies = spread(topology, gather, down)

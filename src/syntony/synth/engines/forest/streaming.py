@@ -1,0 +1,16 @@
+"""How fast a long message streams along trees, by which sets of trees that load links alike are compared."""
+
+from __future__ import annotations
+
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.long_messages import estimate
+
+LONG = 1 << 30
+"""Bytes of the message."""
+JUDGED = 1 << 16
+"""Messages of its simulation, about."""
+
+
+def streaming_seconds(schedule: Schedule) -> float:
+    """Simulated, of LONG bytes."""
+    return estimate(schedule, LONG, JUDGED).seconds
