@@ -22,6 +22,10 @@ void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 /// not.
 void paged_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
+/// The same to where a peer has read before: its lines are taken back in several pages at a time (the same processor,
+/// 64 and 128 KiB: 2.8 -> 2.4, 5.7 -> 4.5 us).
+void paged_copy_to_peers(std::byte* to, const std::byte* from, std::size_t bytes);
+
 /// The same bypassing the caches (non-temporal stores, if available). An ordinary store reads its line before writing
 /// it, so for data that will not stay in cache this saves a third of the traffic.
 void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes);

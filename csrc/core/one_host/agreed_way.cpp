@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/sizes.hpp"
+
 namespace syntony {
 namespace {
 
@@ -26,6 +28,11 @@ constexpr std::uint64_t kUsual = 4;
 constexpr std::uint64_t kOften = 16, kSeldom = 128, kRarely = 1024;
 // At least so many calls from one review to the next.
 constexpr std::uint64_t kReview = 64;
+// Blocks of fewer bytes fit a core's own cache, from which a peer reads them only twice as fast as a copy, or slower,
+// depending on who has written them when. As these calls are short and their costs vary, it must pay off clearly: 1 /
+// kDoubtOfShort.
+constexpr std::size_t kLong = 1_MiB;
+constexpr std::uint64_t kDoubtOfShort = 4;
 // Times as long as a call: who does something else for longer has other data in the caches by then.
 constexpr int kRest = 4;
 
@@ -45,7 +52,8 @@ void note(std::uint32_t& cost, std::uint32_t now) { cost = cost == 0 ? now : std
 
 }  // namespace
 
-AgreedWay::AgreedWay(std::vector<SharedChoice> choices) : choices_(std::move(choices)), tries_(choices_.size()) {}
+AgreedWay::AgreedWay(std::vector<SharedChoice> choices, std::uint64_t doubt)
+    : choices_(std::move(choices)), tries_(choices_.size()), doubt_(doubt) {}
 
 std::optional<std::size_t> AgreedWay::untried() const {
   if (calls_ < kUsual) return 0;
@@ -89,7 +97,8 @@ SharedChoice AgreedWay::next() {
   if (const auto choice = untried()) {
     taken_ = *choice;
   } else {
-    const std::uint64_t part = tries_[best] < kSure ? kChance : kNoise;
+    const std::uint64_t known = tries_[best] < kSure ? kChance : kNoise;
+    const std::uint64_t part = best == 0 ? known : std::min(known, doubt_);
     if (current_ != best && heard_[best] * part < heard_[current_] * (part - 1)) {
       current_ = best;
       settled_ = 0;
@@ -143,7 +152,8 @@ AgreedWay* AgreedWays::of(Collective collective, DType dtype, std::uint32_t rank
   const Kind kind{collective, dtype, readable, static_cast<int>(std::bit_width(bytes))};
   auto known = ways_.find(kind);
   if (known == ways_.end()) {
-    known = ways_.emplace(kind, AgreedWay(shared_choices(collective, ranks, bytes, readable))).first;
+    AgreedWay way(shared_choices(collective, ranks, bytes, readable), bytes < kLong ? kDoubtOfShort : AgreedWay::kNone);
+    known = ways_.emplace(kind, std::move(way)).first;
   }
   return known->second.alone() ? nullptr : &known->second;
 }

@@ -24,6 +24,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -39,8 +40,10 @@ namespace syntony {
 /// Of calls of one kind. Ranks that make the same calls are told the same choices.
 class AgreedWay {
  public:
-  /// At most StageBuffer::kCosts `choices`, the first of which is taken first.
-  explicit AgreedWay(std::vector<SharedChoice> choices);
+  /// At most StageBuffer::kCosts `choices`, the first of which is the usual one and taken first. Another must cost less
+  /// by more than 1 / `doubt` of what the present one costs, besides what may be noise.
+  explicit AgreedWay(std::vector<SharedChoice> choices, std::uint64_t doubt = kNone);
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
   [[nodiscard]] bool alone() const { return choices_.size() == 1; }
   /// For the next call.
@@ -82,6 +85,7 @@ class AgreedWay {
   Ended ended_;
   std::array<std::uint64_t, StageBuffer::kCosts> heard_{};  // sums over ranks
   std::vector<std::uint64_t> tries_;                        // calls that took it: first ones, since a review
+  std::uint64_t doubt_;
   std::uint64_t calls_ = 0;
   std::size_t taken_ = 0;       // by the last call
   std::size_t current_ = 0;     // the fastest, but for differences that may be chance

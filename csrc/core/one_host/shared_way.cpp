@@ -49,7 +49,7 @@ constexpr Limits kByRegisters{.piece = 128_KiB,
                               .gathered = 1_MiB,
                               .added = 2_MiB,
                               .added_for_all = 8_MiB,
-                              .one_shot = 1_MiB,
+                              .one_shot = 64_KiB,
                               .streamed = kNever,
                               .held = 0,
                               .dealt = 1_MiB,
@@ -59,6 +59,17 @@ constexpr Limits kByRegisters{.piece = 128_KiB,
                               .cached_tried = kNever,
                               .read_tried = 1_MiB,
                               .added_tried = 1_MiB};
+// Two such ranks, in fewer and longer rounds (us, sums everywhere in pieces of 128 KiB, and in shares of pieces of 256
+// KiB: all_reduce of 256 KiB 25.4 and 23.9, of 512 KiB 54 and 48, of 1 MiB 133 and 122); four are up to 1.1 times as
+// fast in shorter ones. What they read from the peers' buffers depends on whether inputs are written again before each
+// call: through copies, and from the buffers, all_gather of 256 KiB 14.9 and 18.9 if so, else 15.7 and 8.7, of 512 KiB
+// 29 and 35, else 31 and 16.
+constexpr Limits kByRegistersOfTwo = [] {
+  Limits longer = kByRegisters;
+  longer.piece = longer.turn = 256_KiB;
+  longer.read_tried = 128_KiB;
+  return longer;
+}();
 // Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
 // the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
 // 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
@@ -113,7 +124,7 @@ constexpr Limits kByString{.piece = 256_KiB,
 // Sums of blocks large enough to evict everything else, read from their owner's buffer, reach outputs past the caches.
 constexpr std::size_t kReferenceStreamed = 16_MiB;
 // Of a block: shorter ones are moved before another way could save anything.
-constexpr std::size_t kTriedFrom = 1_MiB;
+constexpr std::size_t kTriedFrom = 128_KiB;
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
@@ -121,8 +132,8 @@ static_assert(std::max(kByRegisters.turn, kByStringOfTwo.turn) <= StageBuffer::k
 static_assert(kByString.piece + 2 * kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 
 const Limits& limits(std::uint32_t ranks) {
-  if (!copies_by_string()) return kByRegisters;
-  return ranks > 2 ? kByString : kByStringOfTwo;
+  if (copies_by_string()) return ranks > 2 ? kByString : kByStringOfTwo;
+  return ranks > 2 ? kByRegisters : kByRegistersOfTwo;
 }
 
 SharedWay staged_way(Collective collective, std::uint32_t ranks, std::size_t bytes) {

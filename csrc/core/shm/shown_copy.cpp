@@ -5,8 +5,9 @@
 namespace syntony {
 
 void ShownCopy::operator()(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto through = copies_by_string() ? vector_copy : paged_copy_to_peers;
   ways_(bytes,
-        [&](FasterWay::Way way) { (way == FasterWay::Way::second ? streaming_copy : vector_copy)(to, from, bytes); });
+        [&](FasterWay::Way way) { (way == FasterWay::Way::second ? streaming_copy : through)(to, from, bytes); });
 }
 
 }  // namespace syntony

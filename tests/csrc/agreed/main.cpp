@@ -31,8 +31,8 @@ constexpr std::size_t kBytes = 1 << 20;
 /// Ranks that make the same calls, whose costs are known here.
 class Ranks {
  public:
-  Ranks(std::size_t ranks, std::uint64_t seed)
-      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()})), random_(seed) {}
+  Ranks(std::size_t ranks, std::uint64_t seed, std::uint64_t doubt = AgreedWay::kNone)
+      : ways_(ranks, AgreedWay({kChoices.begin(), kChoices.end()}, doubt)), random_(seed) {}
 
   /// How often each choice was taken in `calls` calls. A call in `late` is interrupted, on one rank; none for 0. The
   /// next call begins `rests` after the end of one, in ns per byte. The first two calls of a way after another one take
@@ -137,6 +137,17 @@ void counts_what_follows(std::uint64_t seed) {
   require(resting.run(1000, {{1, 1.4, 1.5, 1.5}}, 0, {50, 5, 50, 50})[0] > 900, "long rests decide");
 }
 
+// Where another way is doubted, the usual one is left for a clear gain, and taken again for any.
+void doubts_other_ways(std::uint64_t seed) {
+  Ranks ranks(2, seed, 4);
+  ranks.run(50, {{1, 1, 0.8, 1}});
+  require(ranks.run(1000, {{1, 1, 0.8, 1}})[0] > 900, "a small gain decides");
+  ranks.run(100, {{1, 1, 0.6, 1}});
+  require(ranks.run(1000, {{1, 1, 0.6, 1}})[2] > 900, "a large gain does not");
+  ranks.run(200, {{1, 1.5, 1.15, 1.5}});
+  require(ranks.run(1000, {{1, 1.5, 1.15, 1.5}})[0] > 900, "the usual way is not taken again");
+}
+
 void survives_interruptions(std::uint64_t seed) {
   Ranks ranks(4, seed);
   ranks.run(200, {{2, 1, 2, 2}}, 10);
@@ -166,6 +177,8 @@ void chooses_among_few() {
   require(long_ones != nullptr, "nothing is measured");
   require(ways.of(Collective::all_gather, DType::float32, 2, (1 << 24) + 4, true) == long_ones, "sizes are not alike");
   require(ways.of(Collective::all_gather, DType::float32, 2, 1 << 24, false) != long_ones, "peers cannot be read");
+  require(ways.of(Collective::all_reduce, DType::float32, 2, 1 << 18, true) == nullptr,
+          "sums of short blocks are tried");
   for (const auto collective : {Collective::all_reduce, Collective::all_gather, Collective::all_to_all}) {
     for (const std::uint32_t ranks : {2U, 3U, 8U}) {
       for (std::size_t bytes = 1 << 16; bytes <= 1 << 28; bytes *= 2) {
@@ -190,6 +203,7 @@ int main(int count, char** arguments) {
   follows_changes(seed);
   reviews_what_it_knew(seed);
   counts_what_follows(seed);
+  doubts_other_ways(seed);
   survives_interruptions(seed);
   forgives_first_calls(seed);
   chooses_among_few();

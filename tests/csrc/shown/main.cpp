@@ -91,7 +91,7 @@ void copies(std::uint64_t seed) {
     const std::size_t source = random() % 64, target = 1 + random() % 64;
     const std::string what = std::to_string(bytes) + " bytes from " + std::to_string(source) + " to " +
                              std::to_string(target) + ", seed " + std::to_string(seed);
-    for (const int way : {0, 1, 2, 3, 4}) {
+    for (const int way : {0, 1, 2, 3, 4, 5}) {
       std::fill(to.begin(), to.end(), std::byte{0});
       std::byte* const begin = to.data() + target;
       if (way == 0) syntony::vector_copy(begin, from.data() + source, bytes);
@@ -99,6 +99,7 @@ void copies(std::uint64_t seed) {
       if (way == 2) shown(begin, from.data() + source, bytes);
       if (way == 3) syntony::paged_copy(begin, from.data() + source, bytes);
       if (way == 4) reads.copy(begin, from.data() + source, bytes);
+      if (way == 5) syntony::paged_copy_to_peers(begin, from.data() + source, bytes);
       require(std::equal(begin, begin + bytes, from.data() + source), what + " are wrong");
       require(begin[-1] == std::byte{0} && begin[bytes] == std::byte{0}, what + " touch their neighbours");
     }

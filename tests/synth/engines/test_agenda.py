@@ -144,6 +144,26 @@ def test_near_cuts_do_not_go_on_before_all_slow_engines_have_begun(small: tuple[
     assert agenda.next([first], 2, {cut.name: 2.0}) == Resumed(cut.name)
 
 
+def test_gaining_cuts_go_on_before_those_of_what_promises_no_more(small: tuple[Topology, Collective]) -> None:
+    """A turn may be too short for the number of slices that pays off."""
+    topology, collective = small
+    schedule = forest.run(topology, collective, 1 << 20, Budget())
+    slow = [Candidate(engine, lambda *_: True, "long") for engine in ("pipeline", "teccl")]
+    agenda = _Agenda(topology, collective, 1 << 20, Budget(60), slow)
+    first = agenda.beside(2)
+    assert first is not None
+    agenda.hear(Found("pipeline", schedule, 1.9))
+    agenda.hear(Found("hierarchy", schedule, 2.2, promise=1.5))
+    cut = agenda.next([first], 2)
+    assert isinstance(cut, Cutting)
+    agenda.hear(Found("forest", in_slices(schedule, 2), 2.3, promise=1.5))
+    agenda.hear(Found("hierarchy", schedule, 2.0, cut=True))
+    assert agenda.next([first], 2, {cut.name: 1.0}) == Resumed(cut.name)
+    other = agenda.next([first], 2, {cut.name: 2.0})  # the last turn gained nothing
+    assert isinstance(other, Cutting)
+    assert other.engine == "forest"
+
+
 def test_slow_engines_take_turns(small: tuple[Topology, Collective]) -> None:
     """The best of them goes on; else the next begins; else the one that took the least goes on, after near results are
     cut."""

@@ -55,6 +55,8 @@ STARTUPS = 0.002
 HOPEFUL = 2.0
 """Where order matters, results that promise at most this many times the seconds of the best are cut before a second
 slow engine begins."""
+NEARLY = 1.01
+"""What promises at most this many times the seconds of something else promises no less."""
 NEAR = 1.1
 """Results that promise at most this many times the seconds of the best are cut before any slow engine begins or goes
 on, but the best one."""
@@ -291,6 +293,7 @@ class _Agenda:
         self._uncut: list[Found] = []  # such results until they are cut, and later ones that are slower before that
         self._cut_of: dict[str, str] = {}  # by name of what cuts results, whose they are
         self._began: dict[str, float] = {}  # likewise, seconds of the best one when their turn began
+        self._hoped: dict[str, float] = {}  # likewise, seconds that they may come near to
         self._told: list[Found] = []  # all results before they are cut, each once
 
     def prompt(self) -> Iterator[Question]:
@@ -316,12 +319,12 @@ class _Agenda:
         return (
             self._cuts_again(paused)
             or (self._leader_again(resting, at_work) if several else None)
-            or self._cut_near(at_work, NEAR)
+            or self._cut_near(at_work, paused, NEAR)
             or (self._slow_one(resting) if several and slow < 1 else None)
-            or (self._cut_near(at_work, HOPEFUL) if self._startups else None)
+            or (self._cut_near(at_work, paused, HOPEFUL) if self._startups else None)
             or (self._slow_one(resting) if several and slow < 2 and self._second_in_turn() else None)
             or (self._quick_question() if self._soon else None)
-            or self._cut(at_work)
+            or self._cut(at_work, paused)
             or self._slow_one(paused)
         )
 
@@ -330,16 +333,26 @@ class _Agenda:
         is near and became faster in their last turn; others wait until nothing else does."""
         reached = {name: self._reached[self._cut_of[name]] for name in paused if name in self._cut_of}
         best = min(self._reached.values(), default=float("inf"))
-        worth = [
+        worth = [name for name, seconds in reached.items() if seconds == best]
+        if not self._beside:
+            worth += self._gaining(paused)
+        return self._again(min(worth, key=lambda name: reached[name])) if worth else None
+
+    def _gaining(self, paused: Collection[str]) -> list[str]:
+        """Cuts that are near to the best result and became faster in their last turn."""
+        best = min(self._reached.values(), default=float("inf"))
+        return [
             name
-            for name, seconds in reached.items()
-            if seconds == best or (not self._beside and seconds <= NEAR * best and seconds < self._began[name])
+            for name in paused
+            if name in self._cut_of
+            and self._reached[self._cut_of[name]] < self._began[name]
+            and self._reached[self._cut_of[name]] <= NEAR * best
         ]
-        if not worth:
-            return None
-        name = min(worth, key=lambda name: reached[name])
-        self._began[name] = reached[name]
-        return Resumed(name)
+
+    def _again(self, cuts: str) -> Resumed:
+        """Another turn of cuts."""
+        self._began[cuts] = self._reached[self._cut_of[cuts]]
+        return Resumed(cuts)
 
     def _leader_again(self, paused: Collection[str], at_work: Collection[str]) -> Resumed | None:
         """Of the slow engines that have not ended, the one with the best result goes on; where latency matters and
@@ -352,13 +365,13 @@ class _Agenda:
         ahead = min(others, default=float("inf")) > NEAR * self._reached[leader]
         return Resumed(leader) if ahead or not self._beside or not self._startups else None
 
-    def _cut_near(self, at_work: Collection[str], times: float) -> Cutting | None:
+    def _cut_near(self, at_work: Collection[str], paused: Collection[str], times: float) -> Cutting | Resumed | None:
         """Results that promise at most this many times the seconds of the best are cut, once the quick engines that
         come before the next slow one have answered; not while their engine is at work."""
         if self._beside and not self._slow_is_next():
             return None
         near = (one for one in self._uncut if one.engine not in at_work and one.hoped <= times * self._best)
-        return self._cut(at_work) if any(near) else None
+        return self._cut(at_work, paused) if any(near) else None
 
     def _slow_one(self, paused: Mapping[str, float]) -> Question | Resumed | None:
         """Slow ones that have not begun, in their order, as long as there is time for a result; then what took the
@@ -375,16 +388,20 @@ class _Agenda:
         """Whether the next slow engine stands before all quick ones that are left."""
         return not self._soon or self._place[self._beside[0]] < self._place[self._soon[0]]
 
-    def _cut(self, at_work: Collection[str]) -> Cutting | None:
-        """What promises most is cut first, but last those of engines that are at work: they may find better ones."""
+    def _cut(self, at_work: Collection[str], paused: Collection[str] = ()) -> Cutting | Resumed | None:
+        """What promises most is cut first, but last those of engines that are at work: they may find better ones. Cuts
+        that have been gaining go on before those of what promises no more."""
         self._uncut = [one for one in self._uncut if one.busy < self._best]
         if not self._uncut:
             return None
         best = min(self._uncut, key=lambda one: (one.engine in at_work, one.hoped))
+        gaining = min(self._gaining(paused), key=lambda name: self._hoped[name], default=None)
+        if gaining is not None and self._hoped[gaining] <= NEARLY * best.hoped:
+            return self._again(gaining)
         self._uncut.remove(best)
         cutting = Cutting(best, self._size, self._budget.left(), self._best, self._budget.chunks)
         self._cut_of[cutting.name] = best.engine
-        self._began[cutting.name] = best.seconds
+        self._began[cutting.name], self._hoped[cutting.name] = best.seconds, best.hoped
         return cutting
 
     def _quick_question(self) -> Question:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syntony.base.deadline import Deadline
-from syntony.synth.engines.forest.streaming import LONG, streaming_seconds
+from syntony.synth.engines.forest.streaming import streaming_seconds
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.throughput import seconds_per_byte
 
@@ -21,12 +21,16 @@ MOST_ORDERS = 32
 """Orders of nodes and links that are tried."""
 MOST_TRANSFERS = 1 << 13
 """Transfers of all schedules that are tried, about: some seconds."""
+SHARE = 0.15
+"""Of the time that is left after the first order, for others: other engines wait for this one."""
 GOOD = 1.01
 """A schedule that takes at most this many times as long as its fullest link is busy is not compared with others."""
 
 
-def paced(along: Callable[[int], Schedule], tell: Callable[[Schedule], None], deadline: Deadline) -> Schedule:
-    """The fastest of `along(order)`, for order 0 and those after it, as many as time and the limits above allow.
+def paced(
+    along: Callable[[int], Schedule], size: int, tell: Callable[[Schedule], None], deadline: Deadline
+) -> Schedule:
+    """The fastest at `size` bytes of `along(order)`, for order 0 and those after it, as many as the limits above allow.
 
     tell    called with every new best one, if others are still to be found
     """
@@ -34,14 +38,14 @@ def paced(along: Callable[[int], Schedule], tell: Callable[[Schedule], None], de
     orders = min(MOST_ORDERS, MOST_TRANSFERS // max(1, len(best.transfers)))
     if orders < 2:
         return best
-    fastest = streaming_seconds(best)
+    fastest, deadline = streaming_seconds(best, size), Deadline(SHARE * deadline.left())
     for order in range(1, orders):
-        if fastest <= GOOD * LONG * float(seconds_per_byte(best)) or deadline.passed():
+        if fastest <= GOOD * size * float(seconds_per_byte(best)) or deadline.passed():
             break
         if order == 1:
             tell(best)
         other = along(order)
-        seconds = streaming_seconds(other)
+        seconds = streaming_seconds(other, size)
         if seconds < fastest:
             best, fastest = other, seconds
             tell(best)

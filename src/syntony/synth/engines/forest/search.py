@@ -79,7 +79,8 @@ Integers = NDArray[np.signedinteger]
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine; see the module docstring. Raises EngineError for collectives without trees or an unbalanced relay.
 
-    `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: how many trees per root.
+    The schedule is for sizes at which bandwidth matters; of several such, the fastest at `size`. `argument`: how many
+    trees per root.
     """
     fixed = _trees_asked(argument)
     if budget.steps is not None or budget.rounds is not None:
@@ -97,7 +98,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         if collective.ranks >= FOLDED or (gap_of(easy) or 0) <= _GOOD:
             return _proven(easy)
     try:
-        exact = _exact(topology, collective, fixed, budget)
+        exact = _exact(topology, collective, size, fixed, budget)
     except EngineError:
         if easy is None:
             raise
@@ -105,7 +106,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     return exact if easy is None or seconds_per_byte(exact) <= seconds_per_byte(easy) else easy
 
 
-def _exact(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
+def _exact(topology: Topology, collective: Collective, size: int, fixed: int | None, budget: Budget) -> Schedule:
     if collective.kind == "all_reduce":
         summing = _all_reduce(topology, collective, fixed, budget)
 
@@ -116,7 +117,7 @@ def _exact(topology: Topology, collective: Collective, fixed: int | None, budget
             if budget.better is not None:
                 budget.better(with_bounds(schedule))
 
-        return with_bounds(paced(summing, tell_sums, budget))
+        return with_bounds(paced(summing, size, tell_sums, budget))
     way, copied = (topology.reversed(), collective.dual()) if collective.combining else (topology, collective)
 
     bounds = bounds_of(topology, collective, budget.for_bounds())
@@ -131,7 +132,8 @@ def _exact(topology: Topology, collective: Collective, fixed: int | None, budget
 
     if collective.rooted:
         return along(pack(way, copied, fixed, tell))
-    return paced(lambda order: along(pack(way, copied, fixed, order=order)), budget.better or (lambda _: None), budget)
+    heard = budget.better or (lambda _: None)
+    return paced(lambda order: along(pack(way, copied, fixed, order=order)), size, heard, budget)
 
 
 def _alone(topology: Topology, collective: Collective) -> bool:

@@ -7,10 +7,10 @@ from syntony.synth.simulation.long_messages import estimate
 
 LONG = 1 << 30
 """Bytes of the message."""
-JUDGED = 1 << 16
+JUDGED = 1 << 15
 """Messages of its simulation, about."""
 
 
-def streaming_seconds(schedule: Schedule) -> float:
-    """Simulated, of LONG bytes."""
-    return estimate(schedule, LONG, JUDGED).seconds
+def streaming_seconds(schedule: Schedule, size: int = LONG) -> float:
+    """Simulated, of `size` bytes."""
+    return estimate(schedule, size, JUDGED).seconds
