@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syntony.base.deadline import Deadline
-from syntony.synth.engines.forest.streaming import streaming_seconds
+from syntony.synth.engines.forest.streaming import ROUGH, streaming_seconds
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.throughput import seconds_per_byte
 
 MOST_ORDERS = 32
 """Orders of nodes and links that are tried."""
-MOST_TRANSFERS = 1 << 13
-"""Transfers of all schedules that are tried, about: some seconds."""
-SHARE = 0.15
+MOST_TRANSFERS = 1 << 12
+"""Transfers of all schedules that are tried, about: a second."""
+SHARE = 0.25
 """Of the time that is left after the first order, for others: other engines wait for this one."""
 GOOD = 1.01
 """A schedule that takes at most this many times as long as its fullest link is busy is not compared with others."""
@@ -38,15 +38,16 @@ def paced(
     orders = min(MOST_ORDERS, MOST_TRANSFERS // max(1, len(best.transfers)))
     if orders < 2:
         return best
-    fastest, deadline = streaming_seconds(best, size), Deadline(SHARE * deadline.left())
+    deadline = Deadline(SHARE * deadline.left())
+    roughly, finely = streaming_seconds(best, size, ROUGH), streaming_seconds(best, size)
     for order in range(1, orders):
-        if fastest <= GOOD * size * float(seconds_per_byte(best)) or deadline.passed():
+        if finely <= GOOD * size * float(seconds_per_byte(best)) or deadline.passed():
             break
         if order == 1:
             tell(best)
         other = along(order)
-        seconds = streaming_seconds(other, size)
-        if seconds < fastest:
-            best, fastest = other, seconds
+        rough = streaming_seconds(other, size, ROUGH)
+        if rough < roughly and (fine := streaming_seconds(other, size)) < finely:
+            best, roughly, finely = other, rough, fine
             tell(best)
     return best

@@ -7,10 +7,10 @@ from syntony.synth.simulation.long_messages import estimate
 
 LONG = 1 << 30
 """Bytes of the message."""
-JUDGED = 1 << 15
-"""Messages of its simulation, about."""
+ROUGH, FINE = 1 << 13, 1 << 17
+"""Messages of a simulation, about: to look for what is faster, and to be believed."""
 
 
-def streaming_seconds(schedule: Schedule, size: int = LONG) -> float:
+def streaming_seconds(schedule: Schedule, size: int = LONG, messages: int = FINE) -> float:
     """Simulated, of `size` bytes."""
-    return estimate(schedule, size, JUDGED).seconds
+    return estimate(schedule, size, messages).seconds
