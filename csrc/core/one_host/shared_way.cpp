@@ -42,9 +42,9 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 // level further away (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5 -> 3.6).
 // Outputs past the caches leave these to the inputs, which are written again (Intel Xeon with AMX, 2 ranks, us from the
 // peers' buffers, through the caches and past them: all_gather of 4 MiB 605 and 551, of 16 MiB 2,006 and 1,943,
-// all_to_all 685 and 624, 2,226 and 2,032; but all_reduce of 4 MiB 1,012 and 1,230). An all_reduce through copies past
-// the caches is tried beside the peers' buffers (2 and 4 ranks, ms: of 16 MiB 2.3 and 2.5, 9.9 and 9.7, of 32 MiB 4.6
-// and 6.0, 15.5 and 18.2, of 64 MiB 10 and 13.4, 28.5 and 36.7; registered buffers are faster).
+// all_to_all 685 and 624, 2,226 and 2,032; but all_reduce of 4 MiB 1,012 and 1,230). Past the caches, an all_reduce of
+// ordinary buffers goes through copies (2 and 4 ranks, ms, and from the peers' buffers: of 16 MiB 2.3 and 2.5, 9.9 and
+// 9.7, of 32 MiB 4.6 and 6.0, 15.5 and 18.2, of 64 MiB 10 and 13.4, 28.5 and 36.7; registered buffers are faster).
 constexpr Limits kByRegisters{.piece = 128_KiB,
                               .moved = 1_MiB,
                               .exchanged = 1_MiB,
@@ -201,7 +201,9 @@ std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ra
   const bool reads = readable && bytes >= (facts_of(collective).reduces ? from.added_tried : from.read_tried);
   if (!refers && !reads) return choices;
   const SharedWay other = refers ? staged_way(collective, ranks, bytes) : SharedWay::reference;
-  choices.push_back({other, usually_streams(other, collective, ranks, bytes) && all >= from.stream_tried});
+  // An all_reduce that would read ordinary buffers past the caches is copied past them as it is (reference_steps.cpp).
+  const bool known = refers && usual.streams && collective == Collective::all_reduce;
+  choices.push_back({other, usually_streams(other, collective, ranks, bytes) && all >= from.stream_tried && !known});
   return choices;
 }
 
