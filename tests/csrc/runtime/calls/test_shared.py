@@ -99,6 +99,8 @@ def registered(rank: Rank) -> None:
     all_reduces(group, SMALL, _core.allocate(SMALL), _core.allocate(SMALL))
     for size in (LARGE, LARGE + 1_000_004):  # relayed in pieces, the last one of uneven shares
         all_reduces(group, size, _core.allocate(size), _core.allocate(size))
+    memory = _core.allocate if group.rank == 0 else lambda size: np.empty(size, np.uint8)  # others' is ordinary
+    all_reduces(group, LARGE, memory(LARGE), memory(LARGE))
     group.shutdown()
 
 
