@@ -11,6 +11,7 @@ about the network: it is drawn anew a few times.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from syntony.base.deadline import Deadline
 from syntony.synth.engines.forest.streaming import ROUGH, streaming_seconds
@@ -39,12 +40,13 @@ def paced(
     if orders < 2:
         return best
     deadline = Deadline(SHARE * deadline.left())
-    roughly, finely = streaming_seconds(best, size, ROUGH), streaming_seconds(best, size)
+    roughly, finely = inf, streaming_seconds(best, size)
     for order in range(1, orders):
         if finely <= GOOD * size * float(seconds_per_byte(best)) or deadline.passed():
             break
         if order == 1:
             tell(best)
+            roughly = streaming_seconds(best, size, ROUGH)
         other = along(order)
         rough = streaming_seconds(other, size, ROUGH)
         if rough < roughly and (fine := streaming_seconds(other, size)) < finely:
