@@ -48,6 +48,9 @@ struct Stamp {
   std::uint64_t fingerprint = 0;
 };
 
+/// What a stage holds: pieces of what ranks contribute, and behind those their shares of sums.
+enum class StagePart : std::uint8_t { pieces, sums };
+
 class SharedRounds {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this. `processes`: by rank.
@@ -73,6 +76,12 @@ class SharedRounds {
   void fetch_next() const;
   /// This rank's buffer for the next round.
   [[nodiscard]] StageBuffer& next();
+  /// All ranks use that part of their stages in the next round.
+  void use_next(StagePart part) { ++uses_[static_cast<std::size_t>(part)][(round_ + 1) % 2]; }
+  /// How often those that `round` uses have been used, it included.
+  [[nodiscard]] std::uint64_t uses(StagePart part, std::uint64_t round) const {
+    return uses_[static_cast<std::size_t>(part)][round % 2];
+  }
   /// Has the system provide the first `bytes` of this rank's stages now, which it would do page by page as they are
   /// written: 512 pages take 0.2 ms together, and 3 one by one. Those of a peer are mapped when it has arrived.
   void provide(std::size_t bytes);
@@ -80,6 +89,8 @@ class SharedRounds {
   void publish(const Stamp& operation);
   /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next round.
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
+  /// The one of `rank` that a round uses; the one before it uses another.
+  [[nodiscard]] StageBuffer& buffer(std::uint32_t rank, std::uint64_t round) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
   [[nodiscard]] AgreedWays& ways() { return ways_; }
@@ -93,7 +104,6 @@ class SharedRounds {
   void leave() { ++left_; }
 
  private:
-  [[nodiscard]] StageBuffer& buffer(std::uint32_t rank, std::uint64_t round) const;
   /// Maps what the peer has provided, so that reading it for the first time takes no longer than later. Not before it
   /// has: pages that two ranks provide by turns are read more slowly ever after (256 KiB 12.3 instead of 10.3 us).
   void map(std::uint32_t peer);
@@ -106,6 +116,7 @@ class SharedRounds {
   Priority priority_;
   std::uint64_t round_ = 0;            // the last round that this rank has published,
   Stamp stamp_;                        // and the operation it belonged to
+  std::array<std::array<std::uint64_t, 2>, 2> uses_{};  // by part and stage
   std::vector<std::size_t> provided_;  // by rank: bytes of each of its stages that are mapped here
   std::vector<std::uint64_t> seen_;    // by rank: the latest published round that was seen
   PeerMemory memory_;

@@ -28,7 +28,12 @@ struct SharedChoice {
 /// The most that a rank shows in a round.
 [[nodiscard]] std::size_t piece_bytes(std::uint32_t ranks);
 
-/// Where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
+/// Whether two ranks show each other pieces by turns where the other has shown some. A line that a core has written and
+/// another has read belongs to the reader on AMD's processors: who reads can write it at once, and the one that wrote it
+/// must take it back first (MOESI's migratory lines).
+[[nodiscard]] bool swaps_stages(std::uint32_t ranks);
+
+/// If not, where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
 /// StageBuffer::kStageBytes.
 [[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);
 

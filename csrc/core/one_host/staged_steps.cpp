@@ -33,10 +33,21 @@ constexpr std::size_t kDealtBytes = StageBuffer::kStageBytes - kMostRanksOfHost 
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
-/// What a round shows in `bytes` bytes of a stage. Ranks that contribute equally many bytes agree.
-std::byte* turn(const SharedRounds& rounds, StageBuffer& buffer, std::uint64_t round, std::size_t bytes) {
+/// Where in `round` a part of `rank` lies in the rotation, of `bytes` bytes. Ranks that contribute equally many agree.
+///
+/// Two ranks may swap their stages whenever they use a part again, for then each writes what it has read itself:
+///
+///     round             0 1   2 3   4 5   ...
+///     rank 0 writes     a b   c d   a b            c d: where rank 1 wrote in rounds 0 and 1
+///     rank 1 writes     c d   a b   c d
+///
+/// Peers have finished with all of these once they have arrived in the round before.
+std::byte* turn(const SharedRounds& rounds, StagePart part, std::uint32_t rank, std::uint64_t round,
+                std::size_t bytes) {
+  const std::uint64_t use = rounds.uses(part, round);
+  if (swaps_stages(rounds.ranks())) return rounds.buffer((rank + use) % 2, round).stage.data();
   const std::size_t turns = turn_bytes(rounds.ranks(), bytes) / std::max(bytes, kCacheLine);
-  return buffer.stage.data() + (turns > 1 ? round / 2 % turns * bytes : 0);
+  return rounds.buffer(rank, round).stage.data() + (turns > 1 ? use % turns * bytes : 0);
 }
 
 class ExchangeSteps final : public SharedSteps {
@@ -57,8 +68,9 @@ class ExchangeSteps final : public SharedSteps {
   [[nodiscard]] bool needs(std::uint32_t peer) const override { return job_.reads_from(peer); }
 
   void show() override {
+    if (!inlined_) job_.rounds.use_next(StagePart::pieces);
     if (!job_.shows) return;
-    std::byte* memory = memory_of(job_.rounds.next(), job_.rounds.round() + 1);
+    std::byte* memory = memory_of(job_.rank, job_.rounds.round() + 1);
     for (std::uint32_t to = 0; to < job_.destinations; ++to) {
       if (job_.facts.by_destination && to == job_.rank) continue;
       const Block& block = job_.block(job_.rank, to);
@@ -86,8 +98,9 @@ class ExchangeSteps final : public SharedSteps {
   }
 
  private:
-  [[nodiscard]] std::byte* memory_of(StageBuffer& buffer, std::uint64_t round) const {
-    return inlined_ ? buffer.inlined.data() : turn(job_.rounds, buffer, round, pitch_ * shown_);
+  [[nodiscard]] std::byte* memory_of(std::uint32_t rank, std::uint64_t round) const {
+    if (inlined_) return job_.rounds.buffer(rank, round).inlined.data();
+    return turn(job_.rounds, StagePart::pieces, rank, round, pitch_ * shown_);
   }
   [[nodiscard]] Stretch piece_of(const Block& block) const {
     if (first_ >= block.elements) return {};
@@ -100,7 +113,7 @@ class ExchangeSteps final : public SharedSteps {
   /// Where this round's piece from `from` for this rank is.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
-    return memory_of(job_.rounds.buffer(from), job_.rounds.round()) + place(from, job_.rank);
+    return memory_of(from, job_.rounds.round()) + place(from, job_.rank);
   }
 
   void add() {
@@ -147,12 +160,17 @@ class TwoShotSteps final : public SharedSteps {
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
 
   void show() override {
-    if (first_ == 0) show_piece(piece(0));
+    if (first_ > 0) return;
+    job_.rounds.use_next(StagePart::pieces);
+    show_piece(piece(0));
   }
 
   // All peers are in this round, so the next buffer is free: what the next round shows goes there.
   bool read() override {
+    finished_ = first_ >= block_.elements;
     const Stretch before = first_ > 0 ? piece(first_ - piece_) : Stretch{}, after = piece(first_ + piece_);
+    if (!finished_) job_.rounds.use_next(StagePart::sums);
+    if (after.count > 0) job_.rounds.use_next(StagePart::pieces);
     if (job_.streams && job_.ranks == 2 && even(before) && even(after)) {
       at_once(before, after);
     } else {
@@ -160,7 +178,6 @@ class TwoShotSteps final : public SharedSteps {
       if (job_.reads) take(before);
       show_piece(after);
     }
-    finished_ = first_ >= block_.elements;
     first_ += piece_;
     return true;
   }
@@ -168,7 +185,7 @@ class TwoShotSteps final : public SharedSteps {
  private:
   [[nodiscard]] auto sources_of(Stretch share) const {
     return [this, share](std::uint32_t from) {
-      return from == job_.rank ? input(share) : shown_by(from) + place(from, job_.rank);
+      return from == job_.rank ? input(share) : piece_shown(from, job_.rank, now());
     };
   }
 
@@ -176,7 +193,7 @@ class TwoShotSteps final : public SharedSteps {
   void show_piece(Stretch of) {
     for (std::uint32_t to = 0; to < job_.ranks; ++to) {
       const Stretch share = job_.share(to, of);
-      if (to != job_.rank) job_.show(next() + place(job_.rank, to), input(share), share.count);
+      if (to != job_.rank) job_.show(piece_shown(job_.rank, to, now() + 1), input(share), share.count);
     }
   }
 
@@ -185,7 +202,7 @@ class TwoShotSteps final : public SharedSteps {
   void sum() {
     const Stretch share = job_.share(job_.rank, piece(first_));
     if (share.count == 0) return;
-    std::byte* const shown = next() + behind();
+    std::byte* const shown = sum_shown(job_.rank, now() + 1);
     std::byte* const to = job_.reads ? output(share) : shown;
     if (job_.streams) return job_.reduce_all_beside(to, share.count, sources_of(share), {.also = shown});
     job_.reduce_all(to, share.count, sources_of(share));
@@ -196,7 +213,7 @@ class TwoShotSteps final : public SharedSteps {
   void take(Stretch before) {
     for (std::uint32_t from = 0; from < job_.ranks; ++from) {
       const Stretch theirs = job_.share(from, before);
-      if (from != job_.rank) job_.take(output(theirs), shown_by(from) + behind(), theirs.count);
+      if (from != job_.rank) job_.take(output(theirs), sum_shown(from, now()), theirs.count);
     }
   }
 
@@ -205,27 +222,27 @@ class TwoShotSteps final : public SharedSteps {
   /// (4 ranks, 32 MiB, ms: 8.2, and 10.7 in one loop).
   void at_once(Stretch before, Stretch after) {
     const std::uint32_t peer = 1 - job_.rank;
-    const Beside::Move shown{next() + place(job_.rank, peer), input(job_.share(peer, after))};
-    const Beside::Move taken{output(job_.share(peer, before)), shown_by(peer) + behind()};
+    const Beside::Move shown{piece_shown(job_.rank, peer, now() + 1), input(job_.share(peer, after))};
+    const Beside::Move taken{output(job_.share(peer, before)), sum_shown(peer, now())};
     const Stretch share = job_.share(job_.rank, piece(first_));
     job_.reduce_all_beside(output(share), share.count, sources_of(share),
-                           {.also = next() + behind(), .shown = std::span(&shown, 1), .taken = std::span(&taken, 1)});
+                           {.also = sum_shown(job_.rank, now() + 1), .shown = std::span(&shown, 1), .taken = std::span(&taken, 1)});
   }
   /// Whether both ranks' shares of a piece are equally long.
   [[nodiscard]] bool even(Stretch of) const { return of.count == piece_ && 2 * job_.share(0, of).count == piece_; }
 
-  /// Where in a turn what `from` contributes to the share of `to` is: a rank shows nothing to itself.
-  [[nodiscard]] std::size_t place(std::uint32_t from, std::uint32_t to) const {
-    return (to < from ? to : to - 1) * share_;
+  /// Where what `from` contributes to the share of `to` is shown: a rank shows nothing to itself.
+  [[nodiscard]] std::byte* piece_shown(std::uint32_t from, std::uint32_t to, std::uint64_t round) const {
+    return turn_of(StagePart::pieces, from, round) + (to < from ? to : to - 1) * share_;
   }
-  /// Where the rank's share of a sum is: behind that.
-  [[nodiscard]] std::size_t behind() const { return (job_.ranks - 1) * share_; }
-  [[nodiscard]] std::byte* next() const {
-    return turn(job_.rounds, job_.rounds.next(), job_.rounds.round() + 1, job_.ranks * share_);
+  /// Where the rank's share of a sum is shown: behind that.
+  [[nodiscard]] std::byte* sum_shown(std::uint32_t from, std::uint64_t round) const {
+    return turn_of(StagePart::sums, from, round) + (job_.ranks - 1) * share_;
   }
-  [[nodiscard]] const std::byte* shown_by(std::uint32_t from) const {
-    return turn(job_.rounds, job_.rounds.buffer(from), job_.rounds.round(), job_.ranks * share_);
+  [[nodiscard]] std::byte* turn_of(StagePart part, std::uint32_t rank, std::uint64_t round) const {
+    return turn(job_.rounds, part, rank, round, job_.ranks * share_);
   }
+  [[nodiscard]] std::uint64_t now() const { return job_.rounds.round(); }
   [[nodiscard]] Stretch piece(std::size_t first) const {
     return {first, first < block_.elements ? std::min(piece_, block_.elements - first) : 0};
   }
@@ -244,7 +261,7 @@ class TwoShotSteps final : public SharedSteps {
 
 std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job) {
   const std::size_t bytes = job.call.longest() * job.element_bytes;
-  if (bytes >= kPage) job.rounds.provide(turn_bytes(job.ranks, bytes));
+  if (bytes >= kPage) job.rounds.provide(std::max(turn_bytes(job.ranks, bytes), piece_bytes(job.ranks)));
   if (shared_way(job.call.collective, job.ranks, bytes, false) == SharedWay::two_shot) {
     return std::make_unique<TwoShotSteps>(job);
   }
