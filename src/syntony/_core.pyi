@@ -305,9 +305,14 @@ def shared_choices(collective: str, ranks: int, bytes: int) -> list[tuple[str, b
 def shared_piece_bytes(ranks: int) -> int:
     """The most that one of so many ranks shows in a round."""
 
+def shared_stages_swap(ranks: int) -> bool:
+    """
+    Whether so many ranks swap the buffers in which they show pieces, so that each writes what it has read.
+    """
+
 def shared_turn_bytes(ranks: int, bytes: int) -> int:
     """
-    Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that it shows.
+    Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that it shows; 0 if it swaps them.
     """
 
 COLLECTIVES: dict[str, CollectiveFacts]

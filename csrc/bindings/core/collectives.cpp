@@ -39,9 +39,11 @@ void bind_collectives(nb::module_& m) {
       "in shares) or `reference` (straight from the peers' buffers); and whether outputs are written past the caches.\n"
       "Where there are several, a group takes the one that it has measured to be the fastest.");
   m.def("shared_piece_bytes", &piece_bytes, "ranks"_a, "The most that one of so many ranks shows in a round.");
+  m.def("shared_stages_swap", &swaps_stages, "ranks"_a,
+        "Whether so many ranks swap the buffers in which they show pieces, so that each writes what it has read.");
   m.def("shared_turn_bytes", &turn_bytes, "ranks"_a, "bytes"_a,
         "Through how many bytes of each of its two buffers one of so many ranks rotates pieces of so many bytes that "
-        "it shows.");
+        "it shows; 0 if it swaps them.");
   nb::dict all;
   for (const CollectiveFacts& facts : kCollectives) {
     nb::dict row;

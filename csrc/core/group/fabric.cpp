@@ -15,6 +15,7 @@
 #include "core/group/agreement.hpp"
 #include "core/libfabric/libfabric_port.hpp"
 #include "core/one_host/shared_rounds.hpp"
+#include "core/one_host/shared_way.hpp"
 #include "core/process/host.hpp"
 #include "core/process/log.hpp"
 #include "core/process/usable_cpus.hpp"
@@ -35,7 +36,7 @@ namespace syntony {
 namespace {
 
 /// Incremented when the meaning of shared memory or of introductions changes but not their size.
-constexpr std::uint32_t kSharedVersion = 5;
+constexpr std::uint32_t kSharedVersion = 6;
 constexpr std::uint32_t kOperationsInFlight = 2;  // per priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
@@ -407,11 +408,12 @@ void Fabric::meet_on_host(const std::vector<ShmMember>& box, UniqueFd entrance, 
   segment_ = std::make_unique<ShmSegment>(box, rank_, std::move(entrance), doorbell, shape_, deadline);
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
-  const unsigned looks = box.size() <= usable_cpus() ? SharedRounds::kTravels : 1;
+  const auto ranks = static_cast<std::uint32_t>(box.size());
+  const unsigned looks = ranks <= usable_cpus() ? SharedRounds::kTravels : 1;
   for (const Priority priority : kMostUrgentFirst) {
     if (hosts_ > 1) break;
     shared_rounds_[index_of(priority)] =
-        std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority, looks);
+        std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority, looks, swaps_stages(ranks));
   }
   transports_.push_back(std::move(transport));
   for (const ShmMember& member : box) {

@@ -201,6 +201,14 @@ bool copies_by_string() {
 #endif
 }
 
+bool lines_migrate() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy<false>(to, from, bytes); }
 
 void paged_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy_paged<false>(to, from, bytes); }

@@ -13,6 +13,10 @@ namespace syntony {
 /// Whether vector_copy() is the string instruction: on AMD's processors.
 [[nodiscard]] bool copies_by_string();
 
+/// Whether a line that one core has written belongs to the next core that reads it, so that the reader can write it at
+/// once, while the one that wrote it must take it back first: on AMD's processors (migratory lines of MOESI).
+[[nodiscard]] bool lines_migrate();
+
 /// memcpy's contract.
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 

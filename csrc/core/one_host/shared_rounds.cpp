@@ -10,9 +10,10 @@
 namespace syntony {
 
 SharedRounds::SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank,
-                           std::vector<pid_t> processes, Priority priority, unsigned looks)
+                           std::vector<pid_t> processes, Priority priority, unsigned looks, bool swaps)
     : transport_(transport),
       looks_(looks),
+      swaps_(swaps),
       rank_(rank),
       priority_(priority),
       provided_(segment.ranks().size(), 0),
@@ -24,6 +25,10 @@ SharedRounds::SharedRounds(const ShmSegment& segment, ShmTransport& transport, s
 }
 
 StageBuffer& SharedRounds::buffer(std::uint32_t rank, std::uint64_t round) const { return *buffers_[rank][round % 2]; }
+
+StageBuffer& SharedRounds::stage(StagePart part, std::uint32_t rank, std::uint64_t round) const {
+  return buffer(swaps_ ? (rank + uses(part, round)) % 2 : rank, round);
+}
 
 StageBuffer& SharedRounds::buffer(std::uint32_t rank) const { return buffer(rank, round_); }
 StageBuffer& SharedRounds::next() { return buffer(rank_, round_ + 1); }

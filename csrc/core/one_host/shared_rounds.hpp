@@ -54,9 +54,9 @@ enum class StagePart : std::uint8_t { pieces, sums };
 class SharedRounds {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this. `processes`: by rank.
-  /// `looks`: how often arrived() checks a peer's line.
+  /// `looks`: how often arrived() checks a peer's line. `swaps`: two ranks swap their stages.
   SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
-               Priority priority, unsigned looks = 1);
+               Priority priority, unsigned looks = 1, bool swaps = false);
   /// Number of checks that cover the time in which a peer's latest write travels between cores, about 100 ns: less than
   /// a turn of the progress engine, which would find it late. Do not use it if peers need the core to write.
   static constexpr unsigned kTravels = 100;
@@ -76,12 +76,21 @@ class SharedRounds {
   void fetch_next() const;
   /// This rank's buffer for the next round.
   [[nodiscard]] StageBuffer& next();
-  /// All ranks use that part of their stages in the next round.
+  /// All ranks show something in that part of their stages in the next round.
   void use_next(StagePart part) { ++uses_[static_cast<std::size_t>(part)][(round_ + 1) % 2]; }
-  /// How often those that `round` uses have been used, it included.
+  /// How often those that `round` uses have been used before.
   [[nodiscard]] std::uint64_t uses(StagePart part, std::uint64_t round) const {
-    return uses_[static_cast<std::size_t>(part)][round % 2];
+    return uses_[static_cast<std::size_t>(part)][round % 2] - 1;
   }
+  /// The stage in which `rank` shows that part of `round`. If two ranks swap theirs whenever they use a part again,
+  /// each writes what it has read itself:
+  ///
+  ///     round             0 1   2 3   4 5   ...
+  ///     rank 0 writes     a b   c d   a b            c d: where rank 1 wrote in rounds 0 and 1
+  ///     rank 1 writes     c d   a b   c d
+  ///
+  /// Peers have finished with all of these once they have arrived in the round before.
+  [[nodiscard]] StageBuffer& stage(StagePart part, std::uint32_t rank, std::uint64_t round) const;
   /// Has the system provide the first `bytes` of this rank's stages now, which it would do page by page as they are
   /// written: 512 pages take 0.2 ms together, and 3 one by one. Those of a peer are mapped when it has arrived.
   void provide(std::size_t bytes);
@@ -89,7 +98,7 @@ class SharedRounds {
   void publish(const Stamp& operation);
   /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next round.
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
-  /// The one of `rank` that a round uses; the one before it uses another.
+  /// The one of `rank` that `round` uses; the round before it uses another.
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank, std::uint64_t round) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
@@ -112,13 +121,14 @@ class SharedRounds {
   ShmTransport& transport_;
   std::vector<std::array<StageBuffer*, 2>> buffers_;  // by rank
   unsigned looks_;
+  bool swaps_;
   std::uint32_t rank_;
   Priority priority_;
-  std::uint64_t round_ = 0;            // the last round that this rank has published,
-  Stamp stamp_;                        // and the operation it belonged to
+  std::uint64_t round_ = 0;                             // the last round that this rank has published,
+  Stamp stamp_;                                         // and the operation it belonged to
   std::array<std::array<std::uint64_t, 2>, 2> uses_{};  // by part and stage
-  std::vector<std::size_t> provided_;  // by rank: bytes of each of its stages that are mapped here
-  std::vector<std::uint64_t> seen_;    // by rank: the latest published round that was seen
+  std::vector<std::size_t> provided_;                   // by rank: bytes of each of its stages that are mapped here
+  std::vector<std::uint64_t> seen_;                     // by rank: the latest published round that was seen
   PeerMemory memory_;
   AgreedWays ways_;
   ShownCopy shown_copy_;

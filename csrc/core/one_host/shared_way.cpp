@@ -72,20 +72,19 @@ constexpr Limits kByRegistersOfTwo = [] {
   longer.read_tried = 128_KiB;
   return longer;
 }();
-// Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. Two ranks rotate through twice
-// the size of a core's own cache, so lines that the peer has read have left it: 64 KiB are written in 2.3 instead of
-// 7.1 us, 16 KiB in 0.8 instead of 2.3. One-shot and two-shot, us: 64 KiB 5.4 and 6.8, 128 KiB 9.5 and
-// 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers' buffers, and through copies to streamed
-// outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400. What the shared cache holds, or nearly,
-// is not streamed (Zen 5, us past the cache and through it: all_gather of 12 MiB 690 and 450, of 16 MiB 950 and 810,
-// all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; reduce_scatter of 24 MiB 1,200 and 1,430). An all_reduce of
-// 16 MiB past the cache takes as long out of place, but 1.25 times as long in place (Zen 4). In pieces of 128 and 256
-// KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of 4 MiB 190 and 180, by 4 ranks 930 and 830.
-// all_to_all from the peers' buffers, through copies, and through copies past the cache, with what writing the inputs
-// again costs more after it: of 16 MiB 1,480, 850 and 880 us, of 64 MiB 4,700, 5,200 and 4,600; where writing from
-// memory is half as fast 1,390, 1,410 and 1,190, 5,700, 5,900 and 5,150. Sums of what the system has read from the
-// peers' buffers take 1.4 to 1.9 times as long as through copies, at any size; registered buffers pay off once sums go
-// past the cache. Past the cache, all_gather of 4 MiB takes 360 instead of 180 us, all_to_all 350 instead of 240.
+// Copies by the string instruction, 2 cores with 1 MiB of cache each and 32 MiB shared. One-shot and two-shot, us: 64
+// KiB 5.4 and 6.8, 128 KiB 9.5 and 11.5; where cores share no cache 10.0 and 9.5, 17.8 and 16.7. From the peers'
+// buffers, and through copies to streamed outputs: all_gather of 64 MiB 8,700 and 7,500 us, all_to_all 8,700 and 7,400.
+// What the shared cache holds, or nearly, is not streamed (Zen 5, us past the cache and through it: all_gather of 12
+// MiB 690 and 450, of 16 MiB 950 and 810, all_to_all of 8 MiB 500 and 350, of 16 MiB 1,050 and 900; reduce_scatter of
+// 24 MiB 1,200 and 1,430). An all_reduce of 16 MiB past the cache takes as long out of place, but 1.25 times as long in
+// place (Zen 4). In pieces of 128 and 256 KiB: all_gather of 2 MiB 58 and 52 us, all_to_all 63 and 60, all_reduce of 4
+// MiB 190 and 180, by 4 ranks 930 and 830. all_to_all from the peers' buffers, through copies, and through copies past
+// the cache, with what writing the inputs again costs more after it: of 16 MiB 1,480, 850 and 880 us, of 64 MiB 4,700,
+// 5,200 and 4,600; where writing from memory is half as fast 1,390, 1,410 and 1,190, 5,700, 5,900 and 5,150. Sums of
+// what the system has read from the peers' buffers take 1.4 to 1.9 times as long as through copies, at any size;
+// registered buffers pay off once sums go past the cache. Past the cache, all_gather of 4 MiB takes 360 instead of 180
+// us, all_to_all 350 instead of 240.
 constexpr Limits kByStringOfTwo{.piece = 256_KiB,
                                 .moved = kNever,
                                 .exchanged = kNever,
@@ -97,7 +96,7 @@ constexpr Limits kByStringOfTwo{.piece = 256_KiB,
                                 .held = 64_MiB,
                                 .dealt = 8_MiB,
                                 .moved_past = 16_MiB,
-                                .turn = 1_MiB,
+                                .turn = 0,  // they swap
                                 .stream_tried = 24_MiB,
                                 .cached_tried = 64_MiB,
                                 .read_tried = 2_MiB,
@@ -130,7 +129,7 @@ constexpr std::size_t kTriedFrom = 128_KiB;
 // Bytes that more than two ranks contribute to a sum together: the same for them.
 constexpr std::size_t kOneShotOfMany = 128_KiB;
 
-static_assert(std::max(kByRegisters.turn, kByStringOfTwo.turn) <= StageBuffer::kStageBytes);
+static_assert(std::max(kByRegistersOfTwo.turn, kByString.turn) <= StageBuffer::kStageBytes);
 static_assert(kByString.piece + 2 * kMostRanksOfHost * kCacheLine <= StageBuffer::kStageBytes);
 
 const Limits& limits(std::uint32_t ranks) {
@@ -207,16 +206,19 @@ std::vector<SharedChoice> shared_choices(Collective collective, std::uint32_t ra
   return choices;
 }
 
-// Zen 5, 2 ranks, us without and with: all_gather of 16 KiB 1.18 and 1.02, of 64 KiB 2.2 and 1.8, of 256 KiB 5.4 and 5.1,
-// all_reduce of 64 KiB 3.8 and 3.2; where cores share no cache, all_gather of 64 KiB 3.4 and 2.6, of 256 KiB 10.9 and
-// 7.9, of 4 MiB 150 and 130, all_reduce of 64 KiB 8.2 and 5.4, of 4 MiB 304 and 219, of 64 MiB 9,900 and 6,100. Rotating
-// as well is slower (64 KiB 2.2). 4 ranks on 2 cores, every pair swapping: no difference.
-bool swaps_stages(std::uint32_t ranks) { return ranks == 2 && copies_by_string(); }
+// Zen 5, 2 ranks, us without and with: all_gather of 16 KiB 1.18 and 1.02, of 64 KiB 2.2 and 1.8, of 256 KiB 5.4 and
+// 5.1, all_reduce of 64 KiB 3.8 and 3.2; where cores share no cache, all_gather of 64 KiB 3.4 and 2.6, of 256 KiB 10.9
+// and 7.9, of 4 MiB 150 and 130, all_reduce of 64 KiB 8.2 and 5.4, of 4 MiB 304 and 219, of 64 MiB 9,900 and 6,100. To
+// rotate as well is slower (64 KiB 2.1). 4 ranks on 2 cores, every pair swapping: no difference.
+bool swaps_stages(std::uint32_t ranks) { return ranks == 2 && lines_migrate(); }
 
 std::size_t piece_bytes(std::uint32_t ranks) { return limits(ranks).piece; }
 
 // A store buffer holds shorter pieces, so they need not be far from each other.
-std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) { return bytes < 4_KiB ? 128_KiB : limits(ranks).turn; }
+std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes) {
+  if (swaps_stages(ranks)) return 0;
+  return bytes < 4_KiB ? 128_KiB : limits(ranks).turn;
+}
 
 std::string_view name_of(SharedWay way) {
   switch (way) {

@@ -28,13 +28,11 @@ struct SharedChoice {
 /// The most that a rank shows in a round.
 [[nodiscard]] std::size_t piece_bytes(std::uint32_t ranks);
 
-/// Whether two ranks show each other pieces by turns where the other has shown some. A line that a core has written and
-/// another has read belongs to the reader on AMD's processors: who reads can write it at once, and the one that wrote it
-/// must take it back first (MOESI's migratory lines).
+/// Whether two ranks swap the stages in which they show pieces (shared_rounds.hpp).
 [[nodiscard]] bool swaps_stages(std::uint32_t ranks);
 
-/// If not, where pieces of `bytes` bytes are shown rotates through this many bytes of a buffer, at most
-/// StageBuffer::kStageBytes.
+/// Where pieces of `bytes` bytes are shown rotates through this many bytes of a stage, at most
+/// StageBuffer::kStageBytes; 0 if stages are swapped.
 [[nodiscard]] std::size_t turn_bytes(std::uint32_t ranks, std::size_t bytes);
 
 /// The usual way. `bytes`: of the longest block. `readable`: whether peers' buffers can be read.

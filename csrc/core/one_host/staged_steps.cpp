@@ -33,21 +33,12 @@ constexpr std::size_t kDealtBytes = StageBuffer::kStageBytes - kMostRanksOfHost 
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
-/// Where in `round` a part of `rank` lies in the rotation, of `bytes` bytes. Ranks that contribute equally many agree.
-///
-/// Two ranks may swap their stages whenever they use a part again, for then each writes what it has read itself:
-///
-///     round             0 1   2 3   4 5   ...
-///     rank 0 writes     a b   c d   a b            c d: where rank 1 wrote in rounds 0 and 1
-///     rank 1 writes     c d   a b   c d
-///
-/// Peers have finished with all of these once they have arrived in the round before.
+/// Where `rank` shows that part, of `bytes` bytes in all, of a round. Ranks that contribute equally many bytes agree.
 std::byte* turn(const SharedRounds& rounds, StagePart part, std::uint32_t rank, std::uint64_t round,
                 std::size_t bytes) {
-  const std::uint64_t use = rounds.uses(part, round);
-  if (swaps_stages(rounds.ranks())) return rounds.buffer((rank + use) % 2, round).stage.data();
   const std::size_t turns = turn_bytes(rounds.ranks(), bytes) / std::max(bytes, kCacheLine);
-  return rounds.buffer(rank, round).stage.data() + (turns > 1 ? use % turns * bytes : 0);
+  const std::size_t place = turns > 1 ? rounds.uses(part, round) % turns : 0;
+  return rounds.stage(part, rank, round).stage.data() + place * bytes;
 }
 
 class ExchangeSteps final : public SharedSteps {
@@ -225,8 +216,9 @@ class TwoShotSteps final : public SharedSteps {
     const Beside::Move shown{piece_shown(job_.rank, peer, now() + 1), input(job_.share(peer, after))};
     const Beside::Move taken{output(job_.share(peer, before)), sum_shown(peer, now())};
     const Stretch share = job_.share(job_.rank, piece(first_));
-    job_.reduce_all_beside(output(share), share.count, sources_of(share),
-                           {.also = sum_shown(job_.rank, now() + 1), .shown = std::span(&shown, 1), .taken = std::span(&taken, 1)});
+    job_.reduce_all_beside(
+        output(share), share.count, sources_of(share),
+        {.also = sum_shown(job_.rank, now() + 1), .shown = std::span(&shown, 1), .taken = std::span(&taken, 1)});
   }
   /// Whether both ranks' shares of a piece are equally long.
   [[nodiscard]] bool even(Stretch of) const { return of.count == piece_ && 2 * job_.share(0, of).count == piece_; }

@@ -1,4 +1,4 @@
-// core/one_host/shared_rounds.cpp: rounds in which every rank shows a byte and reads the others'.
+// core/one_host/shared_rounds.cpp: rounds in which every rank shows bytes and reads the others'.
 #include "core/one_host/shared_rounds.hpp"
 
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 struct Ranks : Host {
   explicit Ranks(std::uint32_t ranks) : Host(ranks, 1) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      rounds.emplace_back(segments[rank], transports[rank], rank, processes, Priority::normal);
+      rounds.emplace_back(segments[rank], transports[rank], rank, processes, Priority::normal, 1, ranks == 2);
     }
   }
 
@@ -24,11 +24,15 @@ struct Ranks : Host {
     for (std::uint64_t round = 1; round <= count; ++round) {
       wait(all_arrived);
       put(own.next().inlined.data(), byte_of(rank, round));
+      own.use_next(StagePart::pieces);
+      put(own.stage(StagePart::pieces, rank, round).stage.data(), byte_of(rank, round));
       own.publish({.sequence = round, .fingerprint = 100 + round});
       transports[rank].wake();
       wait(all_arrived);
       for (std::uint32_t peer = 0; peer < own.ranks(); ++peer) {
         require(get(own.buffer(peer).inlined.data()) == byte_of(peer, round), "another round's byte is read");
+        const StageBuffer& theirs = own.stage(StagePart::pieces, peer, round);
+        require(get(theirs.stage.data()) == byte_of(peer, round), "another round's piece is read");
       }
     }
   }

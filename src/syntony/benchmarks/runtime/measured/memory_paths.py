@@ -6,8 +6,8 @@
     add        all ranks' pieces as shown, into one's own          added      the same, past the caches
     read       a peer's own buffer, through the system             reread     the same, which the peer has just written
 
-Every path is timed at the size of the piece that would take it: a cache serves the small ones. What is longer than the
-memory in which ranks show pieces goes through it piece by piece, as in the runtime.
+Every path is timed at the size of the piece that would take it: a cache serves the small ones. What is longer than a
+piece is shown, and taken, piece by piece, as in the runtime.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import mmap
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any, Protocol
@@ -30,7 +31,8 @@ from syntony.collectives.bootstrap.launch import Exchange
 
 PATHS = ("copy", "stream", "show", "past", "take", "taken", "add", "added", "read", "reread")
 
-Step = tuple[Callable[[int], None], Callable[[int], object]]
+Step = Callable[[int, int], object]
+"""Of a turn, the piece that begins at a byte."""
 
 _LINE = 64
 _BATCH = 1 << 20  # bytes of a path that are timed between two clocks, at most
@@ -45,14 +47,20 @@ class _Remote(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-def _rotation(ranks: int, size: int) -> int:
-    """Bytes over which pieces of `size` bytes that are shown take turns, as the runtime's do."""
-    return 2 * _core.shared_turn_bytes(ranks, size)
-
-
 def shared_stages(ranks: int, size: int) -> list[Array]:
     """Memory for each rank to show pieces of up to `size` bytes in; made before the ranks are forked."""
-    return [np.frombuffer(mmap.mmap(-1, _rotation(ranks, size) + _LINE), np.uint8) for _ in range(ranks)]
+    longest = max(_BATCH, 2 * _core.shared_piece_bytes(ranks), 2 * _core.shared_turn_bytes(ranks, size))
+    return [np.frombuffer(mmap.mmap(-1, longest + _LINE), np.uint8) for _ in range(ranks)]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """`ready` is what all ranks do before they `move` a piece. `piece` in bytes; so many follow each other."""
+
+    ready: Step
+    move: Step
+    piece: int
+    together: int
 
 
 class MemoryPaths:
@@ -65,15 +73,11 @@ class MemoryPaths:
         addresses = f"{os.getpid()} {self._own.ctypes.data} {self._written.ctypes.data}".encode()
         self._places = [tuple(map(int, a.split())) for a in exchange.all_gather(f"addresses of {size}", addresses)]
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._calls = {name: self._least(partial(step, 0)) for name, (_, step) in self._steps(_LINE).items()}
+        self._calls = {name: self._least(partial(path.move, 0, 0)) for name, path in self._paths(_LINE).items()}
 
     def seconds(self, size: int) -> dict[str, float]:
         """Of one piece of `size` bytes (whole lines), by path; medians on this rank. A closed path is missing."""
-        pieces = 1 if size <= _rotation(self._ranks, size) else size // _core.shared_piece_bytes(self._ranks)
-        return {
-            name: self._timed(before, step, size, pieces * self._calls[name])
-            for name, (before, step) in self._steps(size).items()
-        }
+        return {name: self._timed(path, size, self._calls[name]) for name, path in self._paths(size).items()}
 
     def wake(self) -> float:
         """Seconds from a byte's sending to its reading by a peer that slept for it: half a round trip, median.
@@ -83,67 +87,85 @@ class MemoryPaths:
             return 0.0
         return _half_round_trip(self._rank, self._places[0][0])
 
-    def _steps(self, size: int) -> dict[str, Step]:
-        """By path: what makes a rank ready to move a piece of `size` bytes, and what moves it."""
+    def _paths(self, size: int) -> dict[str, _Path]:
         own, to, written = self._own[:size], self._to[:size], self._written[:size]
         peer = (self._rank + 1) % self._ranks
-        rotation = _rotation(self._ranks, size)
-        piece = size if size <= rotation else _core.shared_piece_bytes(self._ranks)
-        turns = rotation // piece
+        piece = min(size, _core.shared_piece_bytes(self._ranks))
+        times = min(16, max(1, _BATCH // size))
+        swaps = _core.shared_stages_swap(self._ranks)
+        places = max(2, times) if swaps else 2 * _core.shared_turn_bytes(self._ranks, size) // piece
 
         def part(memory: Array, at: int) -> Array:
-            return memory[at : min(at + piece, size)]
+            return memory[at : at + piece]
 
         def shown(rank: int, turn: int, at: int) -> Array:
-            begin = (turn + at // piece) % turns * piece
-            return self._stages[rank][begin : begin + min(piece, size - at)]
+            use, place = divmod(turn, places)
+            owner = (rank + use) % 2 if swaps else rank
+            return self._stages[owner][place * piece :][: min(piece, size - at)]
 
-        def move(copy: Callable[[Array, Array], object], turn: int, *, shows: bool) -> None:
-            for at in range(0, size, piece):
-                if shows:
-                    copy(shown(self._rank, turn, at), part(own, at))
-                else:
-                    copy(part(to, at), shown(peer, turn, at))
+        def take(turn: int, at: int, copy: Callable[[Array, Array], object] = np.copyto) -> None:
+            copy(part(to, at), shown(peer, turn, at))
 
-        def add(turn: int, *, past: bool) -> None:
-            for at in range(0, size, piece):
-                pieces = (part(own, at) if rank == self._rank else shown(rank, turn, at) for rank in range(self._ranks))
-                _core.reduce("float32", "sum", part(to, at), list(pieces), past)
+        def show(turn: int, at: int, copy: Callable[[Array, Array], object] = np.copyto) -> None:
+            copy(shown(self._rank, turn, at), part(own, at))
 
-        def nothing(turn: int) -> None:
-            del turn
+        def show_again(turn: int, at: int, copy: Callable[[Array, Array], object] = np.copyto) -> None:
+            show(turn + places, at, copy)
 
-        show, take = partial(move, np.copyto, shows=True), partial(move, np.copyto, shows=False)
-        steps: dict[str, Step] = {
-            "copy": (nothing, lambda turn: np.copyto(to, own)),
-            "stream": (nothing, lambda turn: _core.stream_copy(to, own)),
-            "show": (take, show),
-            "past": (take, partial(move, _core.stream_copy, shows=True)),
-            "take": (show, take),
-            "taken": (show, partial(move, _core.stream_copy, shows=False)),
-            "add": (show, partial(add, past=False)),
-            "added": (show, partial(add, past=True)),
+        def add(turn: int, at: int, *, past: bool) -> None:
+            pieces = (part(own, at) if rank == self._rank else shown(rank, turn, at) for rank in range(self._ranks))
+            _core.reduce("float32", "sum", part(to, at), list(pieces), past)
+
+        def nothing(turn: int, at: int) -> None:
+            del turn, at
+
+        def write(turn: int, at: int) -> None:
+            del turn, at
+            np.copyto(written, own)
+
+        past = _core.stream_copy
+        shows: dict[str, Step] = {"show": show_again, "past": partial(show_again, copy=past)}
+        takes: dict[str, Step] = {
+            "take": take,
+            "taken": partial(take, copy=past),
+            "add": partial(add, past=False),
+            "added": partial(add, past=True),
         }
+        moves: dict[str, Step] = {
+            "copy": lambda turn, at: np.copyto(to, own),
+            "stream": lambda turn, at: past(to, own),
+        }
+        writes: dict[str, Step] = {}
         _, peers_own, peers_written = self._places[peer]
         if self._reader(peer, to[:_LINE], peers_own)() == _LINE:
             read, reread = self._reader(peer, to, peers_own), self._reader(peer, to, peers_written)
-            steps["read"] = (nothing, lambda turn: read())
-            steps["reread"] = (lambda turn: np.copyto(written, own), lambda turn: reread())
-        return steps
+            moves["read"] = lambda turn, at: read()
+            writes["reread"] = lambda turn, at: reread()
+        together = times if size <= piece else places
+        return (
+            {name: _Path(nothing, step, size, times) for name, step in moves.items()}
+            | {name: _Path(take, step, piece, together) for name, step in shows.items()}
+            | {name: _Path(show, step, piece, together) for name, step in takes.items()}
+            | {name: _Path(write, step, size, times) for name, step in writes.items()}
+        )
 
-    def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int, call: float) -> float:
-        """Rounds in which all ranks get ready, then all step. Small pieces several times between two clocks."""
-        times = min(16, max(1, _BATCH // size)) if size < _BATCH else 1
+    def _timed(self, path: _Path, size: int, call: float) -> float:
+        """Seconds of a piece of `size` bytes, median. All ranks get ready, then all move; short ones several times."""
+        batches = list(_batches(size, path))
+        moved = sum(len(batch) for batch in batches)
         spent = []
-        for turn in range(0, (_TURNS + 2) * times, times):
-            for each in range(turn, turn + times):
-                before(each)
-            self._meeting.barrier()
-            begin = time.perf_counter()
-            for each in range(turn, turn + times):
-                step(each)
-            spent.append((time.perf_counter() - begin) / times - call)
-            self._meeting.barrier()
+        for first in range(0, (_TURNS + 2) * moved, moved):
+            seconds = 0.0
+            for batch in batches:
+                for turn, at in batch:
+                    path.ready(first + turn, at)
+                self._meeting.barrier()
+                begin = time.perf_counter()
+                for turn, at in batch:
+                    path.move(first + turn, at)
+                seconds += time.perf_counter() - begin - len(batch) * call
+                self._meeting.barrier()
+            spent.append(seconds * min(1.0, size / path.piece / moved))
         return max(1e-9, median(spent[2:]))
 
     def _least(self, step: Callable[[], object]) -> float:
@@ -162,6 +184,15 @@ class MemoryPaths:
         call = self._libc.process_vm_readv
         arguments = (self._places[peer][0], ctypes.byref(local), one, ctypes.byref(remote), one, none)
         return lambda: int(call(*arguments))
+
+
+def _batches(size: int, path: _Path) -> Iterator[list[tuple[int, int]]]:
+    """Turns, and where their pieces begin: all pieces of `size` bytes, or the only one several times."""
+    pieces = -(-size // path.piece)
+    turns = pieces if pieces > 1 else path.together
+    for first in range(0, turns, path.together):
+        last = min(turns, first + path.together)
+        yield [(turn, turn % pieces * path.piece) for turn in range(first, last)]
 
 
 def _lines(size: int) -> Array:
