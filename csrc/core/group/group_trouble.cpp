@@ -79,6 +79,7 @@ void Group::end(const Abort& reason) {
     for (const std::unique_ptr<Operation>& operation : level.running) {
       if (operation->done) continue;
       operation->execution.reset();  // before the owner of its memory continues
+      operation->shared.reset();
       operation->work->finish(failure);
     }
     level.running.clear();

@@ -210,6 +210,7 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, part));
     acc.store_partial(dst + at, part);
     if (beside.also != nullptr) acc.store_partial(beside.also + at, part);
+    for (std::byte* const to : beside.too) acc.store_partial(to + at, part);
     for (const auto& moves : {beside.shown, beside.taken}) {
       for (const Beside::Move& move : moves) __builtin_memcpy(move.to + at, move.from + at, part);
     }
@@ -227,6 +228,7 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + here));
     Stores::store(dst + here, acc);
     if (beside.also != nullptr) acc.store(beside.also + here);
+    for (std::byte* const to : beside.too) Stores::store(to + here, acc);
     if (moves) move_block<Stores, B::kBytes>(beside, here, ahead);
   };
   static_assert(kPage % B::kBytes == 0);

@@ -95,6 +95,7 @@ void reduce_by(const Reductions& kernels, DType dtype, ReduceOp op, std::byte* d
   } else {
     if (dst != sources[0]) std::memcpy(dst, sources[0], bytes);
     if (beside.also != nullptr) std::memcpy(beside.also, sources[0], bytes);
+    for (std::byte* const to : beside.too) std::memcpy(to, sources[0], bytes);
     for (const auto& moves : {beside.shown, beside.taken}) {
       for (const Beside::Move& move : moves) std::memcpy(move.to, move.from, bytes);
     }

@@ -34,9 +34,10 @@ struct Beside {
     std::byte* to;
     const std::byte* from;
   };
-  std::byte* also = nullptr;         // gets the result, too, through the caches, if not null
-  std::span<const Move> shown = {};  // as many bytes as the result has, through the caches,
-  std::span<const Move> taken = {};  // and past them
+  std::byte* also = nullptr;             // gets the result, too, through the caches, if not null;
+  std::span<std::byte* const> too = {};  // these, past them
+  std::span<const Move> shown = {};      // as many bytes as the result has, through the caches,
+  std::span<const Move> taken = {};      // and past them
 };
 /// reduce_past() with this beside it; nothing that is written may be read as well.
 void reduce_past_beside(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,

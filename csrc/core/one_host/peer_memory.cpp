@@ -110,17 +110,17 @@ bool PeerMemory::read(std::uint32_t rank, std::byte* to, std::uint64_t address, 
   throw Error(Error::Kind::dead, system_sentence("its memory cannot be read any more"), {static_cast<int>(rank)});
 }
 
-const std::byte* PeerMemory::map(std::uint32_t rank, const BufferAddress& buffer) {
+std::byte* PeerMemory::map(std::uint32_t rank, const BufferAddress& buffer) {
   if (buffer.piece == 0) return nullptr;
   const std::pair key{rank, buffer.piece};
   auto known = mapped_.find(key);
   if (known == mapped_.end()) {
     const std::string path = "/proc/" + std::to_string(processes_[rank]) + "/fd/" + std::to_string(buffer.descriptor);
-    const UniqueFd memory(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     struct stat facts{};
     if (!memory || ::fstat(memory.get(), &facts) != 0) return nullptr;
     const auto bytes = static_cast<std::size_t>(facts.st_size);
-    void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, memory.get(), 0);
+    void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
     if (data == MAP_FAILED) return nullptr;
     known = mapped_.emplace(key, Mapping{static_cast<std::byte*>(data), bytes}).first;
   }

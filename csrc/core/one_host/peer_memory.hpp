@@ -7,7 +7,8 @@
 // SYNTONY_PEER_READS=0 forbids the latter, on all ranks if set on one. If the system cannot read a buffer (device
 // memory, secret memory), its owner knows before anything has moved, and all ranks use copies.
 //
-// Peers' memory is only read. So a rank that gave up (a timeout, an abort) is free to reuse its buffers.
+// Only outputs in registered memory are written by peers, of an all_reduce that goes past the caches. A rank that gives
+// it up (a timeout, an abort) is free to reuse its buffers nevertheless: see ShareableMemory::withdraw().
 #pragma once
 
 #include <cstddef>
@@ -59,7 +60,7 @@ class PeerMemory {
   [[nodiscard]] bool read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
 
   /// The registered buffer as mapped here, or null if not registered or not mappable. Valid until trim().
-  [[nodiscard]] const std::byte* map(std::uint32_t rank, const BufferAddress& buffer);
+  [[nodiscard]] std::byte* map(std::uint32_t rank, const BufferAddress& buffer);
   /// Between operations: unmaps if there are many mappings, because they keep memory that its owner may have freed.
   void trim();
 

@@ -4,8 +4,9 @@
 //     offer                         show whether one could read all, and the addresses of one's buffers; then
 //                                      copy what one needs from the peers' inputs, or sum one's share of them
 //     collect    (shares)           copy what the others summed of an all_reduce, from their outputs
-//     relay      (instead, if all is registered and goes past the caches)  the same, piece by piece: sum one's share
-//                                      of a piece, and copy what the others summed of the piece before
+//     push       (instead, if all is registered and goes past the caches)  show whether one has mapped all buffers;
+//     then
+//                                      sum one's share into the outputs of all: nothing is read or written twice
 //     close                         show whether one could read what one needed; the peers are done with one's buffers
 //
 // If some rank cannot read another's memory, the offer says so, and all ranks copy through stages instead. A particular
@@ -22,6 +23,8 @@
 #include "core/one_host/shared_job.hpp"
 #include "core/one_host/shared_steps.hpp"
 #include "core/process/host.hpp"
+#include "core/process/log.hpp"
+#include "core/shm/shareable_memory.hpp"
 #include "core/sizes.hpp"
 
 namespace syntony {
@@ -32,10 +35,9 @@ constexpr std::size_t kReducedOfRank = 128_KiB;
 // Before others get a turn. Calls of the system for more bytes cost less of them (32 MiB, us: 3,500 in pieces of 256
 // KiB, 3,250 at once).
 constexpr std::size_t kCopiedBytes = 1_MiB;
-// Of a piece that is relayed: the sum of one share and copies of the others are one loop (64 MiB by 2 ranks, ms, where
-// every rank would sum everything, and so: 5.3 and 5.5, where cores share no cache 4.9 and 3.5; a copy takes 4.4 and
-// 2.6. In pieces of 256 KiB 5.7 and 3.6).
-constexpr std::size_t kRelayedBytes = 2_MiB;
+// Of a share that is pushed (64 MiB by 2 ranks, ms, where each collects what the other has summed, and so: 5.5 and 4.6,
+// where cores share no cache 4.3 and 3.0; a copy takes 4.6 and 2.8. In pieces of 128 KiB 4.7, of 2 MiB 4.8).
+constexpr std::size_t kPushedBytes = 512_KiB;
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageBytes);
 
 struct Offer {
@@ -54,6 +56,19 @@ class ReferenceSteps final : public SharedSteps {
     if (!memory_.open_to_all) phase_ = Phase::introduce;
     memory_.trim();
   }
+  /// No peer writes into the output of a call that this rank has given up.
+  ~ReferenceSteps() override {
+    if (!exposed_) return;
+    const Block& block = job_.block(0, job_.rank);
+    if (!ShareableMemory::withdraw(block.output, block.elements * job_.element_bytes)) {
+      log(LogLevel::warn, [&] {
+        return "rank " + std::to_string(job_.rank) +
+               ": no memory to replace the output of a failed all_reduce, which late peers may still write into";
+      });
+    }
+  }
+  ReferenceSteps(const ReferenceSteps&) = delete;
+  ReferenceSteps& operator=(const ReferenceSteps&) = delete;
 
   [[nodiscard]] bool done() const override { return staged_ ? staged_->done() : phase_ == Phase::done; }
   [[nodiscard]] bool needs(std::uint32_t peer) const override { return staged_ ? staged_->needs(peer) : true; }
@@ -65,6 +80,9 @@ class ReferenceSteps final : public SharedSteps {
       as<PeerMemory::Proof>(line(job_.rounds.next())) = memory_.proof();
     } else if (phase_ == Phase::offer) {
       show_offer();
+    } else if (phase_ == Phase::push) {
+      exposed_ = map_all();
+      as<Report>(line(job_.rounds.next())).failed = exposed_ ? 0 : 1;
     } else if (phase_ == Phase::close) {
       as<Report>(line(job_.rounds.next())).failed = failed_ ? 1 : 0;
     }
@@ -86,14 +104,12 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        if (phase_ != Phase::relay) return job_.facts.reduces ? add() : copy_next();
-        relay();
-        return true;
+        if (phase_ == Phase::push) return true;
+        return job_.facts.reduces ? add() : copy_next();
       case Phase::collect:
         return copy_next();
-      case Phase::relay:
-        relay();
-        return true;
+      case Phase::push:
+        return push();
       case Phase::close:
         close();
         return true;
@@ -104,7 +120,7 @@ class ReferenceSteps final : public SharedSteps {
   }
 
  private:
-  enum class Phase : std::uint8_t { introduce, offer, collect, relay, close, done };
+  enum class Phase : std::uint8_t { introduce, offer, collect, push, close, done };
 
   /// Elements to copy from a peer's buffer, or from one's own.
   struct Copy {
@@ -167,7 +183,7 @@ class ReferenceSteps final : public SharedSteps {
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
     if (!job_.facts.reduces) plan_copies();
     shares_ = job_.call.collective == Collective::all_reduce;
-    if (shares_ && relays()) plan_relay();
+    if (shares_ && pushes()) plan_push();
     return true;
   }
 
@@ -185,8 +201,8 @@ class ReferenceSteps final : public SharedSteps {
     return {offer_of(rank).buffer, beside(job_.rounds.buffer(rank), 0)};
   }
 
-  /// Whether an all_reduce is relayed. No input may be overwritten meanwhile.
-  [[nodiscard]] bool relays() const {
+  /// Whether each rank writes its share of an all_reduce to all outputs.
+  [[nodiscard]] bool pushes() const {
     bool all = job_.streams;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       all = all && offered_by(rank).registered() && !offered_by(rank).in_place();
@@ -268,42 +284,54 @@ class ReferenceSteps final : public SharedSteps {
   }
 
   /// Offers are gone after their round.
-  void plan_relay() {
-    phase_ = Phase::relay;
-    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
-      inputs_.push_back(offered_by(rank).input);
-      outputs_.push_back(offered_by(rank).output);
-    }
+  void plan_push() {
+    phase_ = Phase::push;
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) offers_.push_back(offered_by(rank));
   }
 
-  /// Sums this rank's share of a piece, and copies the others' of the one before.
-  void relay() {
-    const Block& block = job_.block(0, job_.rank);
-    const std::size_t piece = kRelayedBytes / job_.element_bytes;
-    const auto share = [&](std::uint32_t of, std::size_t first) {
-      return job_.share(of, {first, std::min(piece, block.elements - std::min(block.elements, first))});
-    };
-    const Stretch mine = share(job_.rank, at_);
-    std::array<Beside::Move, kMostRanksOfHost> taken;
-    std::size_t moves = 0;
-    for (std::uint32_t step = 1; step < job_.ranks && at_ > 0; ++step) {
-      const std::uint32_t from = (job_.rank + step) % job_.ranks;
-      const Stretch theirs = share(from, at_ - piece);
-      const Copy copy = share_of(from, outputs_[from], block, theirs);
-      const std::byte* const mapped = memory_.map(from, copy.source);
-      if (mapped != nullptr && theirs.count == mine.count) {
-        taken[moves++] = {copy.to, mapped};
-      } else if (!copied(copy, 0, theirs.count * job_.element_bytes)) {
-        unreadable(from);
-      }
+  /// Inputs by rank, and outputs, this rank's own first. False if the system refuses one.
+  bool map_all() {
+    const Block& own = job_.block(0, job_.rank);
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+      inputs_.push_back(rank == job_.rank ? own.input : memory_.map(rank, offers_[rank].input));
     }
-    const Beside beside{.taken = std::span(taken).first(moves)};
-    if (mine.count > 0) {
-      const auto input = [&](std::uint32_t rank) { return inputs_[rank]; };
-      job_.reduce_all_beside(block.output + mine.first * job_.element_bytes, mine.count, sources(mine, input), beside);
+    outputs_.push_back(own.output);
+    for (std::uint32_t step = 1; step < job_.ranks; ++step) {
+      const std::uint32_t rank = (job_.rank + step) % job_.ranks;  // not all ranks write into the same one at once
+      outputs_.push_back(memory_.map(rank, offers_[rank].output));
     }
-    if (at_ >= block.elements) phase_ = Phase::close;
-    at_ += piece;
+    return std::ranges::find(inputs_, nullptr) == inputs_.end() &&
+           std::ranges::find(outputs_, nullptr) == outputs_.end();
+  }
+
+  /// Sums a part of this rank's share into all outputs.
+  bool push() {
+    if (at_ == 0 && !all_mapped()) {
+      exposed_ = false;
+      staged_ = staged_steps(job_);
+      return true;
+    }
+    const Stretch share = job_.share(job_.rank, {0, job_.block(0, job_.rank).elements});
+    const Stretch part{share.first + at_, std::min(share.count - at_, kPushedBytes / job_.element_bytes)};
+    if (part.count > 0) {
+      const std::size_t skipped = part.first * job_.element_bytes;
+      std::array<std::byte*, kMostRanksOfHost> outputs;
+      std::ranges::transform(outputs_, outputs.begin(), [&](std::byte* output) { return output + skipped; });
+      job_.reduce_all_beside(outputs.front(), part.count, [&](std::uint32_t rank) { return inputs_[rank] + skipped; },
+                             {.too = std::span(outputs).subspan(1, job_.ranks - 1)});
+      at_ += part.count;
+    }
+    if (at_ < share.count) return false;
+    phase_ = Phase::close;
+    return true;
+  }
+
+  [[nodiscard]] bool all_mapped() const {
+    bool all = true;
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+      all = all && as<Report>(line(job_.rounds.buffer(rank))).failed == 0;
+    }
+    return all;
   }
 
   [[noreturn]] void unreadable(std::uint32_t rank) const {
@@ -362,6 +390,7 @@ class ReferenceSteps final : public SharedSteps {
 
   void close() {
     phase_ = Phase::done;
+    exposed_ = false;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       if (as<Report>(line(job_.rounds.buffer(rank))).failed != 0) {
         staged_ = staged_steps(job_);
@@ -379,9 +408,13 @@ class ReferenceSteps final : public SharedSteps {
   bool failed_ = false;                  // to read data that is only to be moved
   std::unique_ptr<SharedSteps> staged_;  // used instead if something cannot be read
   std::vector<Copy> copies_;
-  std::vector<BufferAddress> inputs_, outputs_;  // by rank, if relayed
-  std::size_t next_ = 0;                         // copy
-  std::size_t at_ = 0;                           // current element of it, or of the share that is summed
+  // If sums are pushed: what was offered, and where it is mapped.
+  std::vector<Offered> offers_;
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
+  bool exposed_ = false;  // peers may write into this rank's output
+  std::size_t next_ = 0;  // copy
+  std::size_t at_ = 0;    // current element of it, or of the share that is summed
 };
 
 }  // namespace

@@ -96,6 +96,24 @@ ShareableMemory::~ShareableMemory() {
   ::munmap(mapped_, mapped_bytes_);
 }
 
+bool ShareableMemory::withdraw(std::byte* address, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::byte* const begin = address - reinterpret_cast<std::uintptr_t>(address) % page;
+  const std::size_t length = (static_cast<std::size_t>(address - begin) + bytes + page - 1) / page * page;
+  void* const others = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (others == MAP_FAILED) return false;
+  std::memcpy(others, begin, length);
+  if (::mremap(others, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, begin) == MAP_FAILED) {
+    ::munmap(others, length);
+    return false;
+  }
+  const std::scoped_lock lock(table().mutex);
+  std::erase_if(table().pieces, [&](const auto& entry) {
+    return entry.first <= address && address < entry.first + entry.second->bytes_;
+  });
+  return true;
+}
+
 std::optional<ShareableMemory::Place> ShareableMemory::find(const std::byte* address, std::size_t bytes) {
   const std::scoped_lock lock(table().mutex);
   auto after = table().pieces.upper_bound(address);

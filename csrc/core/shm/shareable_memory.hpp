@@ -32,6 +32,11 @@ class ShareableMemory {
   /// Where `bytes` at `address` lie; empty unless they are all in one live piece.
   [[nodiscard]] static std::optional<Place> find(const std::byte* address, std::size_t bytes);
 
+  /// What peers write here from now on is lost: the pages that hold `bytes` at `address` are exchanged for others with
+  /// the same contents, and their piece is not found any more. Others must not write into them meanwhile. False if the
+  /// system refuses the memory.
+  [[nodiscard]] static bool withdraw(std::byte* address, std::size_t bytes);
+
  private:
   explicit ShareableMemory(std::size_t bytes);
   void provide_huge_pages();

@@ -86,13 +86,15 @@ int compare(std::uint64_t seed) {
             if (!same(ours, reference, "reduction", traits.name, op, count, bytes)) return 1;
             ++compared;
           }
-          Bytes also(bytes), shown(bytes), taken(bytes);
+          Bytes also(bytes), too(bytes), shown(bytes), taken(bytes);
+          const std::array<std::byte*, 1> others{too.data()};
           const std::array<syntony::Beside::Move, 1> show{{{shown.data(), sources[0]}}},
               take{{{taken.data(), sources[1]}}};
           syntony::reduce_past_beside(dtype, static_cast<syntony::ReduceOp>(op), ours.data(), {sources.data(), count},
-                                      elements, {.also = also.data(), .shown = show, .taken = take});
+                                      elements, {.also = also.data(), .too = others, .shown = show, .taken = take});
           if (!same(ours, reference, "reduction beside moves", traits.name, op, count, bytes) ||
               !same(also, reference, "its second result", traits.name, op, count, bytes) ||
+              !same(too, reference, "its third result", traits.name, op, count, bytes) ||
               !same(shown, inputs[0], "what is shown beside it", traits.name, op, count, bytes) ||
               !same(taken, inputs[1], "what is taken beside it", traits.name, op, count, bytes)) {
             return 1;
