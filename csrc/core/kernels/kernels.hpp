@@ -39,7 +39,7 @@ struct Beside {
   std::span<const Move> shown = {};      // as many bytes as the result has, through the caches,
   std::span<const Move> taken = {};      // and past them
 };
-/// reduce_past() with this beside it; nothing that is written may be read as well.
+/// reduce_past() with this beside it. What is written may be read at the same place of the operation only.
 void reduce_past_beside(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte* const> sources,
                         std::size_t count, const Beside& beside);
 

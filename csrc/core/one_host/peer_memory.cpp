@@ -124,7 +124,9 @@ std::byte* PeerMemory::map(std::uint32_t rank, const BufferAddress& buffer) {
     if (data == MAP_FAILED) return nullptr;
     known = mapped_.emplace(key, Mapping{static_cast<std::byte*>(data), bytes}).first;
   }
-  return buffer.offset < known->second.bytes ? known->second.data + buffer.offset : nullptr;
+  const Mapping& mapping = known->second;
+  const bool inside = buffer.offset <= mapping.bytes && buffer.bytes <= mapping.bytes - buffer.offset;
+  return inside ? mapping.data + buffer.offset : nullptr;
 }
 
 }  // namespace syntony

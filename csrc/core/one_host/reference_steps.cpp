@@ -183,7 +183,10 @@ class ReferenceSteps final : public SharedSteps {
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
     if (!job_.facts.reduces) plan_copies();
     shares_ = job_.call.collective == Collective::all_reduce;
-    if (shares_ && pushes()) plan_push();
+    if (shares_ && pushes()) {
+      phase_ = Phase::push;
+      for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) offers_.push_back(offered_by(rank));
+    }
     return true;
   }
 
@@ -201,11 +204,14 @@ class ReferenceSteps final : public SharedSteps {
     return {offer_of(rank).buffer, beside(job_.rounds.buffer(rank), 0)};
   }
 
-  /// Whether each rank writes its share of an all_reduce to all outputs.
+  /// Whether each rank writes its share of an all_reduce to all outputs. Nobody else reads or writes what is there, so
+  /// they may be inputs.
   [[nodiscard]] bool pushes() const {
+    const std::size_t bytes = job_.block(0, job_.rank).elements * job_.element_bytes;
     bool all = job_.streams;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
-      all = all && offered_by(rank).registered() && !offered_by(rank).in_place();
+      const Offered offered = offered_by(rank);
+      all = all && offered.registered() && offered.output.bytes == bytes;
     }
     return all;
   }
@@ -281,12 +287,6 @@ class ReferenceSteps final : public SharedSteps {
     phase_ = shares_ ? Phase::collect : Phase::close;
     if (shares_) plan_collection(block);
     return true;
-  }
-
-  /// Offers are gone after their round.
-  void plan_push() {
-    phase_ = Phase::push;
-    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) offers_.push_back(offered_by(rank));
   }
 
   /// Inputs by rank, and outputs, this rank's own first. False if the system refuses one.
@@ -408,7 +408,7 @@ class ReferenceSteps final : public SharedSteps {
   bool failed_ = false;                  // to read data that is only to be moved
   std::unique_ptr<SharedSteps> staged_;  // used instead if something cannot be read
   std::vector<Copy> copies_;
-  // If sums are pushed: what was offered, and where it is mapped.
+  // If sums are pushed: what was offered, which is gone after its round, and where it is mapped.
   std::vector<Offered> offers_;
   std::vector<const std::byte*> inputs_;
   std::vector<std::byte*> outputs_;

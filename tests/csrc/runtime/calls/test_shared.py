@@ -97,7 +97,7 @@ def registered(rank: Rank) -> None:
         group.run("all_gather", "uint8", [1_200_000] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
     all_reduces(group, SMALL, _core.allocate(SMALL), _core.allocate(SMALL))
-    for size in (LARGE, LARGE + 1_000_004):  # relayed in pieces, the last one of uneven shares
+    for size in (LARGE, LARGE + 1_000_004):  # summed into all outputs, in uneven shares
         all_reduces(group, size, _core.allocate(size), _core.allocate(size))
     memory = _core.allocate if group.rank == 0 else lambda size: np.empty(size, np.uint8)  # others' is ordinary
     all_reduces(group, LARGE, memory(LARGE), memory(LARGE))
