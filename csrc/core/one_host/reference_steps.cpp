@@ -4,8 +4,7 @@
 //     offer                         show whether one could read all, and the addresses of one's buffers; then
 //                                      copy what one needs from the peers' inputs, or sum one's share of them
 //     collect    (shares)           copy what the others summed of an all_reduce, from their outputs
-//     push       (instead, if all is registered and goes past the caches)  show whether one has mapped all buffers;
-//     then
+//     push       (instead, if all is registered and goes past the caches)  show whether one could map all buffers, and
 //                                      sum one's share into the outputs of all: nothing is read or written twice
 //     close                         show whether one could read what one needed; the peers are done with one's buffers
 //
@@ -256,13 +255,12 @@ class ReferenceSteps final : public SharedSteps {
   }
 
   /// Where a part of every rank's input is, by rank: mapped, or read into this rank's room.
-  template <typename Input>
-  [[nodiscard]] auto sources(Stretch part, const Input& input) {
+  [[nodiscard]] auto sources(Stretch part) {
     const std::size_t skipped = part.first * job_.element_bytes, bytes = part.count * job_.element_bytes;
     const std::byte* const own = job_.block(0, job_.rank).input + skipped;
-    return [this, skipped, bytes, own, input](std::uint32_t from) -> const std::byte* {
+    return [this, skipped, bytes, own](std::uint32_t from) -> const std::byte* {
       if (from == job_.rank) return own;
-      const BufferAddress theirs = input(from);
+      const BufferAddress& theirs = input_of(from);
       if (const std::byte* mapped = memory_.map(from, theirs)) return mapped + skipped;
       std::byte* const read = memory_.room(job_.ranks * bytes).data() + from * bytes;
       if (!memory_.read(from, read, theirs.address + skipped, bytes)) unreadable(from);
@@ -278,8 +276,7 @@ class ReferenceSteps final : public SharedSteps {
     const std::size_t count = std::min(share.count - at_, std::max(most, kCacheLine) / job_.element_bytes);
     if (count > 0) {
       const Stretch part{share.first + at_, count};
-      const auto input = [&](std::uint32_t from) { return input_of(from); };
-      job_.reduce_all(block.output + part.first * job_.element_bytes, count, sources(part, input),
+      job_.reduce_all(block.output + part.first * job_.element_bytes, count, sources(part),
                       job_.streams && block.output != block.input);
       at_ += count;
     }
@@ -341,21 +338,19 @@ class ReferenceSteps final : public SharedSteps {
                 {static_cast<int>(rank)});
   }
 
+  /// What the others have summed is copied from their outputs.
   void plan_collection(const Block& block) {
     for (std::uint32_t step = 1; step < job_.ranks; ++step) {
       const std::uint32_t from = (job_.rank + step) % job_.ranks;
-      copies_.push_back(
-          share_of(from, beside(job_.rounds.buffer(from), 0), block, job_.share(from, {0, block.elements})));
+      const Stretch part = job_.share(from, {0, block.elements});
+      const std::size_t skipped = part.first * job_.element_bytes;
+      BufferAddress output = beside(job_.rounds.buffer(from), 0);
+      output.address += skipped;
+      output.offset += skipped;
+      output.bytes -= skipped;
+      copies_.push_back({from, output, block.output + skipped, part.count});
     }
     at_ = 0;
-  }
-
-  /// The copy of a part of what `from` has summed.
-  [[nodiscard]] Copy share_of(std::uint32_t from, BufferAddress output, const Block& block, Stretch part) const {
-    const std::size_t skipped = part.first * job_.element_bytes;
-    output.address += skipped;
-    output.offset += skipped;
-    return {from, output, block.output + skipped, part.count};
   }
 
   /// Copies one part of what is to be copied.
