@@ -165,7 +165,7 @@ class MemoryPaths:
                     path.move(first + turn, at)
                 seconds += time.perf_counter() - begin - len(batch) * call
                 self._meeting.barrier()
-            spent.append(seconds * min(1.0, size / path.piece / moved))
+            spent.append(seconds if size > path.piece else seconds / moved)
         return max(1e-9, median(spent[2:]))
 
     def _least(self, step: Callable[[], object]) -> float:
