@@ -19,7 +19,6 @@
 #include "core/process/host.hpp"
 #include "core/process/log.hpp"
 #include "core/process/usable_cpus.hpp"
-#include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
